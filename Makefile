@@ -40,17 +40,17 @@ soak: ## look for what is rare, with new seeds: fuzzing (needs cargo-fuzz), simu
 setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and the newest of Debian, haproxy, Prometheus, kubectl, Helm, client libraries of five languages) into .lab/
 	@tests/lab/setup.sh
 fmt: ## format the code
-	$(CARGO) fmt
+	$(CARGO) fmt --all
 fmt-check:
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 lint: ## clippy, no warning allowed
-	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
 doc: ## the documentation, with private items, no warning allowed
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --no-deps --document-private-items
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items
 quick:
-	$(CARGO) test --no-fail-fast --lib --bins --test offline --test corpus
+	$(CARGO) test --workspace --no-fail-fast --lib --bins --test offline --test corpus
 unit: quick ## tests that need no broker
-	$(CARGO) test --no-fail-fast --doc
+	$(CARGO) test --workspace --no-fail-fast --doc
 	$(CARGO) test --test differential -- instrument
 fuzz: ## look for inputs that break a promise: SECONDS=60 each, TARGET="stream ..." or all; needs cargo-fuzz
 	fuzz/run.sh $(or $(SECONDS),60) $(TARGET)

@@ -15,7 +15,7 @@ use crate::amqp::ids::Vhost;
 use crate::descriptors::Clients;
 use crate::intake::QueueType;
 use crate::letter::ErrorHeaders;
-use crate::machine::{Limits, as_size};
+use crate::machine::Limits;
 use crate::net::nodes::Order;
 use crate::net::ports::At;
 use crate::net::proxy_protocol::{Told, Trusted};
@@ -179,6 +179,18 @@ impl Config {
         check::check(raw::read(sources))
     }
 
+    /// The default limits, but small where tests meet one.
+    #[cfg(test)]
+    pub(crate) fn limits_of_tests() -> Limits {
+        Limits {
+            parked_retry: Duration::ZERO,
+            intake_quiet: Duration::ZERO,
+            retained_bytes_per_connection: 1 << 20,
+            max_tickets_per_connection: 4,
+            ..Config::default().reloadable.limits
+        }
+    }
+
     /// What of the proxy speaks TLS.
     pub fn tls_uses(&self) -> tls::Uses {
         let management = self.management_url.as_ref();
@@ -245,6 +257,16 @@ impl Default for Config {
     /// What `default.toml` says.
     fn default() -> Self {
         Self::load(&Sources::default()).expect("default.toml has no mistakes: a test loads it")
+    }
+}
+
+/// Writes a size in its largest even unit, so that what is printed reads back as the same number.
+fn as_size<S: Serializer>(bytes: &usize, serializer: S) -> Result<S::Ok, S::Error> {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let even = |(_, power): &(_, u32)| *bytes > 0 && bytes.trailing_zeros() >= *power;
+    match units.into_iter().find(even) {
+        Some((unit, power)) => serializer.collect_str(&format_args!("{}{unit}", bytes >> power)),
+        None => serializer.collect_str(&format_args!("{bytes}B")),
     }
 }
 

@@ -18,17 +18,7 @@
 //! at the broker arrives in the intake queue; [`intake`] makes a death of it, then the same `dispose`, the same publisher, and an ack at the end.
 //! The two paths meet nowhere else.
 //!
-//! **Pure**: no sockets, clocks, tasks, locks, files or randomness, and no logging. Each uses those above it, and none of the shell:
-//! - [`amqp`]: frames, methods, contents and tables as views on bytes
-//! - [`machine`]: the whole contract with the shell
-//! - [`dead_letter`]: what becomes of a message that died, by RabbitMQ's rules
-//! - [`routing`]: where the exchanges of a vhost lead, as far as is known
-//! - [`objects`]: the exchanges and queues of the proxy's own, and their names
-//! - [`registry`]: queue arguments, policies, the broker's refusals
-//! - [`session`]: one client connection and its broker connection
-//! - [`link`]: a broker connection of the proxy's own; [`publisher`], [`intake`], [`recorder`], [`pulse`], [`walk`] and [`import`] are built on
-//!   one
-//! - [`letter`]: a dead letter as people read it: filters, groups, its story
+//! **Pure**: all of [`dlx_core`], which is here as well: no sockets, clocks, tasks, locks, files or randomness, and no logging.
 //!
 //! **Shell**, thin:
 //! - [`net`]: the driver that pumps machines, the listener, and who sends what to whom
@@ -44,32 +34,16 @@
 //!   [`own_user`]: what makes the broker let the proxy work ·
 //!   [`hook`]: what an HTTP server is told of dead letters · [`recent`]: the last dead letters, in memory
 //!
-//! The wall between them is enforced below, by lints that are denied on each pure module, and by `tests/offline/walls.rs`.
+//! The wall between them is that of the crates.
+
+pub use dlx_core::*;
 
 pub mod admin;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod amqp;
 pub mod app;
 pub mod cli;
 mod columns;
 pub mod config;
 pub mod connection;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod dead_letter;
 pub mod dead_letters;
 pub mod demo;
 pub mod descriptors;
@@ -77,133 +51,17 @@ pub mod doctor;
 pub mod drain;
 pub mod hook;
 pub mod http;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod import;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod intake;
 pub mod known;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod letter;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod link;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod machine;
 pub mod management;
 pub mod net;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod objects;
 pub mod own_user;
 pub mod plain;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod publisher;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod pulse;
 pub mod recent;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod recorder;
 pub mod redrives;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod registry;
 pub mod reload;
 pub mod retries;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
 pub mod routing;
 pub mod service;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod session;
 pub mod telemetry;
 pub mod tls;
 mod url;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        clippy::disallowed_macros
-    )
-)]
-pub mod walk;

@@ -102,7 +102,7 @@ pub(super) mod tests {
     pub(in crate::admin) fn room(octets: usize) -> Room {
         let limits = LiveLimits::new(Limits {
             look_bytes: octets / FILES,
-            ..Limits::of_tests()
+            ..crate::config::Config::limits_of_tests()
         });
         Room::new(limits, Metrics::new())
     }

@@ -64,7 +64,7 @@ fn hook(server: Server) -> (Hook, Metrics) {
             hook_letters: 150,
             ..Fixed::default()
         },
-        ..Limits::of_tests()
+        ..crate::config::Config::limits_of_tests()
     });
     let waits = Waits {
         pause: Duration::from_millis(5),

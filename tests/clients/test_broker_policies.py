@@ -1,4 +1,4 @@
-"""Policies of the broker, as a proxy with a management-url applies them: the table of src/registry/testdata, judged by real nodes; and targets that only
+"""Policies of the broker, as a proxy with a management-url applies them: the table of crates/core/src/registry/testdata, judged by real nodes; and targets that only
 a policy names."""
 
 import base64
@@ -18,7 +18,7 @@ from test_known import management
 pytestmark = [pytest.mark.once, pytest.mark.proxied]
 
 VHOST = "clients-effective"
-TABLE = REPOSITORY / "src/registry/testdata/effective_policy.txt"
+TABLE = REPOSITORY / "crates/core/src/registry/testdata/effective_policy.txt"
 KEYS = {"exchange": "dead-letter-exchange", "key": "dead-letter-routing-key", "ttl": "message-ttl", "limit": "delivery-limit", "overflow": "overflow"}
 """Words of the table, and keys of policies."""
 OTHERS = {"queue-mode": "lazy"}

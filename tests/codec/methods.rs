@@ -1,5 +1,5 @@
 //! All methods of AMQP 0-9-1 with RabbitMQ's extensions as one table, and decoding and encoding that follow it. Deliberately nothing of
-//! `src/amqp`: the judge must not share the defects of the judged.
+//! `crates/amqp`: the judge must not share the defects of the judged.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! AMQP 0-9-1 as the tests read and write it: values, methods, contents. Nothing of `src/amqp`: a judge must not share the defects of the
+//! AMQP 0-9-1 as the tests read and write it: values, methods, contents. Nothing of `crates/amqp`: a judge must not share the defects of the
 //! judged. Used by each test binary that speaks AMQP by itself, and none of them uses all of it.
 #![allow(dead_code)]
 

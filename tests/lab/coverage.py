@@ -1,4 +1,4 @@
-"""Of an lcov file a table of some modules, without what only tests have: coverage.py FILE MODULE..., e.g. src/session.
+"""Of an lcov file a table of some modules, without what only tests have: coverage.py FILE MODULE..., e.g. crates/core/src/session.
 
 The lines that no test runs are named. Fails when a module has less than the bar."""
 

@@ -29,5 +29,5 @@ run tests/lab/with-brokers.sh --middle --plugins rabbitmq_management \
   cargo llvm-cov --no-report --no-fail-fast --test broker --test differential
 rm -f default_*.profraw # of programs that were started without an environment
 cargo llvm-cov report --lcov --output-path "$lab/coverage.lcov"
-"$lab/venv/bin/python" tests/lab/coverage.py "$lab/coverage.lcov" src/dead_letter src/session
+"$lab/venv/bin/python" tests/lab/coverage.py "$lab/coverage.lcov" crates/core/src/dead_letter crates/core/src/session
 [[ -z $failed ]] || die 'some tests failed, see above'

@@ -202,10 +202,13 @@ fn metrics_in_the_documents_exist() {
 
 #[test]
 fn files_in_the_documents_exist() {
-    let sources = [files(&repository("src")), files(&repository("tests"))].concat();
+    let sources = [sources(), files(&repository("tests"))].concat();
     for document in documents() {
         let text = without_blocks(&text_of(&document));
-        for path in found(r"`((?:src|tests|deploy|benches|docs)/[^` *…]*)`", &text) {
+        for path in found(
+            r"`((?:crates|src|tests|deploy|benches|docs)/[^` *…]*)`",
+            &text,
+        ) {
             assert!(repository(&path).exists(), "{document}: {path}");
         }
         // `peer.rs` where the folder is clear from what stands before it.
@@ -222,7 +225,7 @@ fn rules_of_rabbitmq_that_the_source_cites_are_written_down() {
     let rules = text_of("docs/rabbitmq-semantics.md");
     let known = &found(r"(?m)^(\d+\.\d+) ", &rules) | &found(r"(?m)^## (\d+)\.", &rules);
     let mut cited = BTreeSet::new();
-    for file in files(&repository("src")) {
+    for file in sources() {
         let text = std::fs::read_to_string(&file).expect("UTF-8");
         cited.extend(found(r"\bS(\d+(?:\.\d+)?)\b", &text));
     }
@@ -244,6 +247,15 @@ fn anchors(text: &str) -> BTreeSet<String> {
 fn without_blocks(text: &str) -> String {
     let block = Regex::new(r"(?ms)^```.*?^```$").expect("a pattern");
     block.replace_all(text, "").into_owned()
+}
+
+/// The product, and its unit tests.
+fn sources() -> Vec<PathBuf> {
+    let folders = ["src", "crates/amqp/src", "crates/core/src"];
+    folders
+        .iter()
+        .flat_map(|folder| files(&repository(folder)))
+        .collect()
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

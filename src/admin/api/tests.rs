@@ -16,7 +16,6 @@ use crate::dead_letter::RuleSettings;
 use crate::drain::Drain;
 use crate::http::basic;
 use crate::known::{Handlings, KnownQueues};
-use crate::link::peer;
 use crate::machine::{Fixed, Limits, LiveLimits, Wall};
 use crate::net::clock::SystemClock;
 use crate::net::dial::{Dialer, Way};
@@ -39,6 +38,8 @@ const FAR: Peer = Peer(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
 pub(in crate::admin) mod deaths;
 mod files;
 mod handled;
+#[path = "../../../crates/core/src/link/tests/broker_says.rs"]
+mod peer;
 
 /// The API in front of what listens there, of which not much patience is had. `permits`: so many looks, and so many redrives.
 fn api(broker: SocketAddr, permits: usize) -> (Router, Metrics) {
@@ -92,7 +93,7 @@ fn parts_with(
             redrives: max_redrives,
             ..Fixed::default()
         },
-        ..Limits::of_tests()
+        ..crate::config::Config::limits_of_tests()
     });
     let own = (ShortStr::EMPTY, Default::default());
     let redrives = Redrives::new(walks.clone(), drain, own, (limits.clone(), metrics.clone()));

@@ -53,7 +53,7 @@ async fn start_with(
         workers: Workers::start(1).expect("no thread"),
         limits: LiveLimits::new(Limits {
             admin_timeout: patience,
-            ..Limits::of_tests()
+            ..crate::config::Config::limits_of_tests()
         }),
         api,
     };

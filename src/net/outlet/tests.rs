@@ -8,7 +8,7 @@ use super::*;
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::link::Login;
-use crate::machine::{Limits, LiveLimits, Purpose, Reason};
+use crate::machine::{LiveLimits, Purpose, Reason};
 use crate::objects::Names;
 
 fn dead_letter(ticket: u64) -> (Ticket, Publication) {
@@ -64,7 +64,7 @@ fn a_careful_publisher_is_opened_when_it_is_told_something_and_ends_when_it_has_
         },
         names: Names::default(),
         on_unroutable: publisher::OnUnroutable::Park,
-        limits: LiveLimits::new(Limits::of_tests()),
+        limits: LiveLimits::new(crate::config::Config::limits_of_tests()),
         intake: None,
         existing_delays: Default::default(),
         prefetch: 1,

@@ -50,7 +50,8 @@ const OTHERS: [&str; 34] = [
 #[test]
 fn the_tables_have_each_limit_that_is_counted_and_name_only_what_there_is() {
     let settings = found(r"(?m)^([a-z-]+) = ", &format!("{DEFAULT_TOML}{FIXED_TOML}"));
-    let causes = text_of("src/machine/event.rs") + &text_of("src/machine/outcome.rs");
+    let causes = text_of("crates/core/src/machine/event.rs")
+        + &text_of("crates/core/src/machine/outcome.rs");
     let (mut bounding, mut limits) = (BTreeSet::new(), BTreeSet::new());
     for row in rows() {
         let [what, bound, _, seen] = &row[..] else {

@@ -56,7 +56,7 @@ async fn a_file_that_comes_too_slowly_is_given_up() {
     let (mut parts, metrics) = parts(deaths::lenient().await, 1, Duration::from_secs(20), watches);
     parts.files.limits = LiveLimits::new(Limits {
         admin_timeout: Duration::from_millis(100),
-        ..Limits::of_tests()
+        ..crate::config::Config::limits_of_tests()
     });
     let api = alone(parts);
     let never = futures::stream::pending::<Result<Bytes, Infallible>>();

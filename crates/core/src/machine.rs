@@ -22,7 +22,6 @@ mod wire;
 pub use budget::Budget;
 pub use dead_letter::DeadLetter;
 pub use event::{DeadLettersTo, Event, Fallback, Limit, Role};
-pub(crate) use limits::as_size;
 pub use limits::{Fixed, Limits, LiveLimits};
 pub use outcome::{Cause, Outcome, Reason};
 pub use own_queue::{Trouble, Witness};

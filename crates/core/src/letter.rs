@@ -25,14 +25,14 @@ mod view;
 
 pub use deaths::Death;
 pub use error::ErrorHeaders;
-pub(crate) use error::beginning;
+pub use error::beginning;
 pub use filter::Filter;
 pub use groups::{Group, Groups};
 pub use headers::Header;
 pub use id::{BodyHash, Hash, Id, NoId};
 pub use line::{Line, NoLine};
-pub(crate) use text::is_harmless;
-pub(crate) use time::{rfc_3339, rfc_3339_millis};
+pub use text::is_harmless;
+pub use time::{rfc_3339, rfc_3339_millis};
 pub use view::{Body, Detail, Encoding, Summary};
 
 /// A message that was looked at.

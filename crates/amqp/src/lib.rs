@@ -2,6 +2,15 @@
 //!
 //! Nothing here knows a rule of dead-lettering. Source: the AMQP 0-9-1 specification and RabbitMQ's extensions and errata.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::disallowed_macros
+    )
+)]
+
 pub mod content;
 pub mod cursor;
 pub mod frame;
@@ -17,7 +26,7 @@ pub mod version;
 /// The argument by which a consumer of a stream says where to begin, and the header that says where what it gets stands (RabbitMQ's).
 pub const STREAM_OFFSET: &[u8] = b"x-stream-offset";
 /// The argument by which a consumer of a quorum queue says how long it may hold a message, in milliseconds, from 4.3 on.
-pub(crate) const CONSUMER_TIMEOUT: &[u8] = b"x-consumer-timeout";
+pub const CONSUMER_TIMEOUT: &[u8] = b"x-consumer-timeout";
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// Settings that may change while machines work. Their names are those of the settings, with `-` for `_`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -114,16 +114,6 @@ impl LiveLimits {
     }
 }
 
-/// Writes a size in its largest even unit, so that what is printed reads back as the same number.
-pub(crate) fn as_size<S: Serializer>(bytes: &usize, serializer: S) -> Result<S::Ok, S::Error> {
-    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    let even = |(_, power): &(_, u32)| *bytes > 0 && bytes.trailing_zeros() >= *power;
-    match units.into_iter().find(even) {
-        Some((unit, power)) => serializer.collect_str(&format_args!("{}{unit}", bytes >> power)),
-        None => serializer.collect_str(&format_args!("{bytes}B")),
-    }
-}
-
 impl Limits {
     /// Of so many places one user may take so many: so nobody alone keeps all others out.
     pub fn of_one_user(all: usize) -> usize {
@@ -135,18 +125,33 @@ impl Limits {
 impl Limits {
     /// The defaults, but small where tests meet a limit.
     pub(crate) fn of_tests() -> Limits {
+        const MIB: usize = 1 << 20;
+        let seconds = Duration::from_secs;
         Limits {
+            max_history: 256,
+            stamp: false,
+            nack_retries: 3,
+            confirm_timeout: seconds(10),
+            retry_for: seconds(60),
             parked_retry: Duration::ZERO,
             intake_quiet: Duration::ZERO,
+            publisher_bytes: 64 * MIB,
+            intake_bytes: 64 * MIB,
             max_intake_exchanges: 3,
-            retained_bytes_per_connection: 1 << 20,
+            retained_bytes_per_connection: MIB,
             max_tickets_per_connection: 4,
+            close_wait: seconds(5),
+            probe_timeout: seconds(5),
+            handshake_timeout: seconds(10),
+            admin_timeout: seconds(10),
+            look_bytes: 16 * MIB,
+            look_limit: 10_000,
+            look_timeout: seconds(30),
             fixed: Fixed {
                 queues: 100,
                 replies: 1000,
                 ..Fixed::default()
             },
-            ..crate::config::Config::default().reloadable.limits
         }
     }
 }

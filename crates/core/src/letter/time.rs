@@ -9,12 +9,12 @@ const DAY: u64 = 86_400;
 const CYCLE: u64 = 146_097;
 
 /// In RFC 3339, in whole seconds.
-pub(crate) fn rfc_3339(at: Wall) -> String {
+pub fn rfc_3339(at: Wall) -> String {
     format!("{}Z", second(at.seconds().min(LAST)))
 }
 
 /// In RFC 3339, in milliseconds.
-pub(crate) fn rfc_3339_millis(at: Wall) -> String {
+pub fn rfc_3339_millis(at: Wall) -> String {
     let at = at.0.min(LAST * 1000 + 999);
     format!("{}.{:03}Z", second(at / 1000), at % 1000)
 }

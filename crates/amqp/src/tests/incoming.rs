@@ -1,4 +1,4 @@
-use crate::amqp::incoming::Incoming;
+use crate::incoming::Incoming;
 
 /// The payload of a header that announces so many octets of body.
 fn header(octets: u64) -> Vec<u8> {

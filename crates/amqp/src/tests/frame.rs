@@ -1,8 +1,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::amqp::frame::{END, Front, HEARTBEAT, Head, Kind, front, put};
-use crate::amqp::ids::ChannelId;
+use crate::frame::{END, Front, HEARTBEAT, Head, Kind, front, put};
+use crate::ids::ChannelId;
 
 proptest! {
     /// However much of it is there, a frame is short, a part or whole; what follows does not matter.

@@ -2,9 +2,9 @@ use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::amqp::content::{Assembly, Content, body_size};
-use crate::amqp::frame::{self, Front, Kind};
-use crate::amqp::ids::ChannelId;
+use crate::content::{Assembly, Content, body_size};
+use crate::frame::{self, Front, Kind};
+use crate::ids::ChannelId;
 
 /// The payloads of frames in a buffer, which must hold nothing else.
 fn frames(mut bytes: &[u8]) -> Vec<(Kind, ChannelId, Vec<u8>)> {

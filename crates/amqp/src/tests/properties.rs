@@ -1,7 +1,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::amqp::properties::{Change, Edit, Properties, Property, has_headers};
+use crate::properties::{Change, Edit, Properties, Property, has_headers};
 
 /// The properties from content-type to cluster-id, each as it is on the wire or absent.
 type Values = [Option<Vec<u8>>; 14];

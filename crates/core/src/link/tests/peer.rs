@@ -4,9 +4,13 @@ use crate::amqp::content::Content;
 use crate::amqp::frame::{self, Front, Kind};
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
-use crate::amqp::reply::{self, Arguments};
 use crate::amqp::table::TableBuilder;
 use crate::machine::{Effects, Event, Leg, Machine, Mono, Now, Wall};
+
+#[path = "broker_says.rs"]
+mod broker_says;
+
+pub(crate) use broker_says::{close, method, open_ok, start, tune};
 
 /// A frame that the machine sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,47 +25,6 @@ pub(crate) struct Rig<M: Machine> {
     pub(crate) machine: M,
     pub(crate) fx: Effects<M::Output>,
     pub(crate) now: Now,
-}
-
-pub(crate) fn method(
-    channel: u16,
-    id: MethodId,
-    arguments: impl FnOnce(&mut Arguments<'_>),
-) -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::method(&mut out, ChannelId(channel), id, arguments);
-    out
-}
-
-/// `channel.close`, or `connection.close` on channel 0.
-pub(crate) fn close(channel: u16, code: u16, text: &str, failed: MethodId) -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::close(&mut out, ChannelId(channel), code, text.as_bytes(), failed);
-    out
-}
-
-pub(crate) fn start(version: &str) -> Vec<u8> {
-    let mut properties = TableBuilder::default();
-    properties
-        .longstr(b"product", b"RabbitMQ")
-        .longstr(b"version", version.as_bytes());
-    method(0, MethodId::CONNECTION_START, |a| {
-        a.short(9)
-            .longstr(&properties.finish())
-            .longstr(b"PLAIN AMQPLAIN")
-            .longstr(b"en_US")
-            .end();
-    })
-}
-
-pub(crate) fn tune(channel_max: u16, frame_max: u32, heartbeat: u16) -> Vec<u8> {
-    method(0, MethodId::CONNECTION_TUNE, |a| {
-        a.short(channel_max).long(frame_max).short(heartbeat).end();
-    })
-}
-
-pub(crate) fn open_ok() -> Vec<u8> {
-    method(0, MethodId::CONNECTION_OPEN_OK, |a| a.shortstr(b"").end())
 }
 
 /// Header and body frames behind a method.

@@ -20,9 +20,12 @@ pub struct ShortStr(Bytes);
 /// A vhost, as in `connection.open`.
 pub type Vhost = ShortStr;
 
-/// A name that a test writes down.
-#[cfg(test)]
-pub(crate) fn name(text: &str) -> ShortStr {
+/// A name that is written down in the code, as tests do.
+///
+/// # Panics
+///
+/// When it has more than 255 bytes.
+pub fn name(text: &str) -> ShortStr {
     ShortStr::copy(text.as_bytes()).expect("a short name")
 }
 

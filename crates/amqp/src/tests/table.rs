@@ -1,8 +1,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::amqp::cursor::{Cursor, Malformed};
-use crate::amqp::table::{Array, ArrayBuilder, Field, Table, TableBuilder, Value};
+use crate::cursor::{Cursor, Malformed};
+use crate::table::{Array, ArrayBuilder, Field, Table, TableBuilder, Value};
 
 /// Each type that RabbitMQ knows, with some data: the tag, the octets of it on the wire.
 pub(super) fn value() -> impl Strategy<Value = (u8, Vec<u8>)> {

@@ -1,7 +1,7 @@
 //! Octets of strangers as text in which nothing acts on a terminal or deceives the eye.
 
 /// Neither a control character nor one that turns the direction of writing, breaks the line or cannot be seen.
-pub(crate) fn is_harmless(character: char) -> bool {
+pub fn is_harmless(character: char) -> bool {
     !character.is_control()
         && !matches!(
             character,

@@ -38,7 +38,7 @@ impl Default for ErrorHeaders {
 }
 
 /// How a line begins, as somebody wrote it: cut and spaced as lines are, without the `…` of a table that has cut it again.
-pub(crate) fn beginning(text: &[u8]) -> Option<String> {
+pub fn beginning(text: &[u8]) -> Option<String> {
     let line = first_line(text)?;
     let line = line.trim_end_matches('…').trim_end();
     (!line.is_empty()).then(|| line.to_owned())
