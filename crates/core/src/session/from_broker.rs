@@ -249,6 +249,8 @@ impl Session {
                     self.registry.consumed(&consumer.queue);
                     consumer.tag = Some(tag.clone());
                     state.consumers.insert(tag, consumer);
+                    // What has changed since it was sent was looked at without it.
+                    self.news = (0, 0);
                 }
             }
             Expected::Cancel(_) => {

@@ -1,8 +1,10 @@
 //! Policies change while a session runs: what counts is what they say when a message dies.
 
-use super::probes::original;
+use super::order::{consume, consume_ok};
+use super::probes::*;
 use super::script::*;
 use crate::amqp::ids::name;
+use crate::amqp::method::MethodId;
 use crate::machine::{DeadLettersTo, Event, Fallback};
 use crate::registry::Form;
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
@@ -102,6 +104,31 @@ fn a_policy_of_ours_that_changes_or_goes() {
     s.policies.set_brokers(BrokerPolicies::default());
     s.client(&reject(3, false)).silent();
     assert_eq!(s.dead.remove(0).1.routing_key, name("key"));
+}
+
+/// Simulation seed 2008: the new policy was noticed at a delivery of another queue, before the broker had answered the consume.
+#[test]
+fn a_policy_that_comes_while_a_consumer_begins_counts_for_it() {
+    let mut s = Script::open(settings(Mode::RejectsOnly));
+    for queue in ["other", "orders"] {
+        s.client(&declare_on(CH, queue, 0, b"")).passes();
+        s.broker(&declare_ok(CH, queue)).passes();
+    }
+    s.consumes("other");
+    s.client(&consume("orders", "c", 0)).passes();
+    s.policies.set_ours(ours("dlx", None));
+    s.broker(&deliver("other", 1, b"hi")).passes();
+    s.broker(&consume_ok("c")).passes();
+    s.broker(&deliver("c", 2, b"hi")).passes();
+    // Whether it is the queue that was declared is not known either.
+    s.client(&reject(2, false))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "orders", 0, &if_there(b""))]);
+    s.broker(&declare_ok(PROBE, "orders"))
+        .broker_gets(&[&probe_closed()]);
+    s.broker(&method(PROBE, MethodId::CHANNEL_CLOSE_OK, |_| {}))
+        .silent();
+    s.resume().silent();
+    assert_eq!(s.dead[0].1.exchange, name("dlx"));
 }
 
 /// The broker knows nothing of a policy of ours: what it does by itself in such a queue goes by the queue's own arguments.
