@@ -70,7 +70,11 @@ impl Session {
             return;
         };
         if !retried && self.registry.get(&queue).is_none() {
-            self.look_again(turn);
+            match consumer {
+                Some(_) => self.look_again(turn),
+                // Of a get nothing else remembers what was new when it was sent.
+                None => self.adopt_or_assume(&queue, turn),
+            }
         }
         let known = self.registry.get(&queue).is_some();
         if !(known || retried) {

@@ -131,6 +131,25 @@ fn a_policy_that_comes_while_a_consumer_begins_counts_for_it() {
     assert_eq!(s.dead[0].1.exchange, name("dlx"));
 }
 
+#[test]
+fn a_policy_that_comes_while_a_message_is_fetched_counts_for_it() {
+    let mut s = Script::open(settings(Mode::RejectsOnly));
+    for queue in ["other", "q"] {
+        s.client(&declare_on(CH, queue, 0, b"")).passes();
+        s.broker(&declare_ok(CH, queue)).passes();
+    }
+    s.consumes("other");
+    s.client(&get("q")).passes();
+    let everything = Pattern::new("q").expect("a good pattern");
+    s.policies.set_ours(Policies::new(vec![Policy {
+        pattern: everything,
+        ..policy("dlx", None)
+    }]));
+    s.broker(&deliver("other", 1, b"hi")).passes();
+    s.broker(&got(2)).passes();
+    assert!(s.session.retained() > 0);
+}
+
 /// The broker knows nothing of a policy of ours: what it does by itself in such a queue goes by the queue's own arguments.
 #[test]
 fn a_policy_that_acts_on_rejects_only_is_told_of() {
