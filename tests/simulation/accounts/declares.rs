@@ -171,6 +171,13 @@ impl Declares {
         [at_first, read].into_iter().flatten().min()
     }
 
+    /// When a process that did something before has read the entry: then it counts there, and not what its own clients have said since.
+    fn is_read_late(&self, process: Process, declare: &Declare) -> Option<Micros> {
+        let (copy, _) = declare.recorded?;
+        let read = self.read.get(&(process, copy)).copied();
+        read.filter(|_| self.without_record.contains(&process))
+    }
+
     /// After that, no other declare that begins can be the earlier one.
     fn is_over(&self, declare: &Declare) -> Option<Micros> {
         let recorded = declare.recorded.map(|(_, recorded)| recorded);
@@ -198,7 +205,8 @@ impl Declares {
                 None => declare.sent <= *window.end(),
             };
             let over = self.is_over(declare);
-            known && (over.is_none() || last.is_none() || over >= last)
+            let is_read_late = || self.is_read_late(process, declare) >= last;
+            known && (over.is_none() || last.is_none() || over >= last || is_read_late())
         };
         let made = made.filter(|_| last.is_none());
         let mut argued: Vec<Option<Target>> = made.cloned().into_iter().collect();
