@@ -158,6 +158,9 @@ impl World {
         settings.own.clone_from(&plan.own);
         if unknown.is_on {
             settings.max_queues = 65_536;
+            // Only a policy of the proxy's may name a target, and what can never be copied would come back for ever.
+            let room = if sighups.come() { 20_000 } else { 0 };
+            settings.retained = settings.retained.max(room);
         }
         let redeclares = plan.redeclares.is_some();
         let full = plan.retrying && apart.bool();
