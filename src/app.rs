@@ -3,9 +3,9 @@
 mod first_line;
 mod live;
 mod parts;
+mod shared;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -15,34 +15,22 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::admin::files::Files;
-use crate::admin::looks::Looks;
-use crate::admin::room::Room;
-use crate::admin::rooms::Rooms;
+use crate::admin::Readiness;
 use crate::admin::server::Server;
-use crate::admin::watches::Watches;
-use crate::admin::{Api, Readiness};
 use crate::amqp::ids::Vhost;
 use crate::config::Config;
 use crate::descriptors;
 use crate::drain::{Drain, Ended, Phase};
 use crate::hook::Hook;
-use crate::known::{Handlings, KnownQueues};
 use crate::management::Management;
 use crate::net::background::{Background, NICE};
-use crate::net::clock::{Clock, SystemClock};
-use crate::net::dial::Dialer;
 use crate::net::handshakes::Handshakes;
-use crate::net::links::Opener;
 use crate::net::listener::Listener;
-use crate::net::nodes::Nodes;
 use crate::net::permits::Permits;
 use crate::net::ports::{At, Port, Ports};
 use crate::net::vhosts::Hub;
 use crate::net::walks::Walks;
 use crate::net::workers::Workers;
-use crate::recent::RecentDeaths;
-use crate::redrives::Redrives;
 use crate::telemetry::Metrics;
 use crate::tls::{Acceptor, Certificates, Problem};
 
@@ -50,8 +38,7 @@ pub use first_line::first_line;
 pub use live::Live;
 pub use parts::{patient, retries};
 
-/// How long a node of the broker may take to accept a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+use shared::Shared;
 
 /// For so long clients wait for what was recorded of redeclared queues: not for the end of an alarm.
 pub const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -122,143 +109,38 @@ impl App {
         drain: &Drain,
     ) -> Result<App, BindError> {
         let metrics = Metrics::new();
-        let certificates =
-            Certificates::load(&config.reloadable.tls, config.tls_uses(), metrics.clone())
-                .map_err(BindError::certificates)?;
-        let client_ports = ports(
-            ("listen", config.listen.clone().filter(|_| handed.is_none())),
-            ("listen-tls", config.listen_tls),
-            certificates.clients(),
-        );
-        let admin_ports = ports(
-            ("admin", config.admin.map(At::Tcp)),
-            ("admin-tls", config.admin_tls),
-            certificates.admin(),
-        );
-        let (mut client_ports, admin_ports) = (client_ports.await?, admin_ports.await?);
-        if let Some(socket) = handed {
-            client_ports.plain = Some(adopt(socket).map_err(BindError::Handed)?);
-        }
-        let readiness = Readiness::new(config.vhosts.iter().cloned());
-        let clock = SystemClock::start();
-        let recent = RecentDeaths::new(clock.now().wall);
-        let settings = Arc::new(parts::session(config));
-        let dialer = Dialer {
-            nodes: Nodes::new(
-                &config.upstream.nodes,
-                config.upstream_order,
-                metrics.clone(),
-            ),
-            way: parts::way(config, &certificates),
-            within: CONNECT_TIMEOUT,
-        };
-        readiness.behind(dialer.nodes.clone(), metrics.clone());
-        readiness.logs_in_as(parts::own_user(config), config.ready_when_refused);
-        let management = parts::management(config, certificates.upstream())
-            .map(|api| Management::new(api, settings.policies.clone(), metrics.clone()));
-        let hook = parts::hook(config, certificates.hook())
-            .map(|server| Hook::new(server, settings.limits.clone(), metrics.clone()));
-        let known = KnownQueues::new(Handlings {
-            catalogue: settings.catalogue.clone(),
-            policies: settings.policies.clone(),
-            mode: settings.mode,
-            names: settings.names.clone(),
-            user: settings.user.clone(),
-            metrics: metrics.clone(),
-            clock,
-        });
-        let opener = Opener {
-            dialer: dialer.clone(),
-            publisher: parts::publisher(config, &settings),
-            intake: parts::intake(config, &settings),
-            recorder: parts::recorder(config, &settings),
-            watchdog: management.as_ref().map(|management| {
-                let (names, catalogue) = (config.names.clone(), settings.catalogue.clone());
-                management.watchdog(names, known.clone(), catalogue, clock)
-            }),
-            known: known.clone(),
-            hook: hook.clone(),
-            metrics: metrics.clone(),
-            readiness: readiness.clone(),
-            recent: recent.clone(),
-            drain: drain.clone(),
-            clock,
-        };
-        let hub = Hub::new(Box::new(move |hub, vhost, inboxes| {
-            opener.open(hub, vhost, inboxes)
-        }));
+        let tls = &config.reloadable.tls;
+        let certificates = Certificates::load(tls, config.tls_uses(), metrics.clone())
+            .map_err(BindError::certificates)?;
+        let (client_ports, admin_ports) = bind_ports(config, handed, &certificates).await?;
+        let shared = Shared::new(config, drain, certificates, metrics);
+        let hub = shared.hub();
         let permits = Permits::new(descriptors::permits(
             config.reloadable.max_connections,
             config.reloadable.max_admin_connections,
         ));
-        let walks = Walks {
-            dialer: dialer.clone(),
-            clock,
-            hub: hub.clone(),
-            thread: Walks::start_thread().map_err(BindError::Threads)?,
-        };
-        let redrives = Redrives::new(
-            walks.clone(),
-            drain.clone(),
-            (settings.user.clone(), config.names.clone()),
-            (settings.limits.clone(), metrics.clone()),
-        );
-        let looks = Looks::new(
-            walks,
-            settings.limits.clone(),
-            Permits::new(config.reloadable.max_looks),
-            config.reloadable.error_headers.clone(),
-            metrics.clone(),
-        );
-        let files = Files {
-            looks: looks.clone(),
-            own_user: settings.user.clone(),
-            names: settings.names.clone(),
-            rules: settings.rules,
-            limits: settings.limits.clone(),
-            room: Room::new(settings.limits.clone(), metrics.clone()),
-            metrics: metrics.clone(),
-            unread: Default::default(),
-        };
         let workers = Workers::start(config.worker_threads).map_err(BindError::Threads)?;
-        let watches = Watches::new(recent, config.reloadable.max_admin_connections);
-        let admin_server = Server {
-            metrics: metrics.clone(),
-            readiness: readiness.clone(),
-            rooms: Rooms::new(config.reloadable.max_admin_connections),
-            workers: workers.clone(),
-            limits: settings.limits.clone(),
-            api: config.admin_api.then(|| Api {
-                looks: looks.clone(),
-                redrives,
-                files,
-                watches: watches.clone(),
-                known,
-                vhosts: config.vhosts.iter().cloned().collect(),
-            }),
-        };
-        let live = Live {
-            policies: settings.policies.clone(),
-            limits: settings.limits.clone(),
-            retained: settings.retained.clone(),
-            permits: permits.clone(),
-            admin_rooms: admin_server.rooms.clone(),
-            looks,
-            watches,
-            drain: drain.clone(),
-            hub: hub.clone(),
-            certificates: certificates.clone(),
-        };
+        let thread = Walks::start_thread().map_err(BindError::Threads)?;
+        let api = shared.api(shared.walks(&hub, thread));
+        let live = shared.live(&api, &hub, permits.clone());
         let listener = Listener {
-            settings,
-            dialer,
+            settings: shared.settings.clone(),
+            dialer: shared.dialer.clone(),
             trusted: config.listen_proxy_protocol.clone(),
             permits,
             hub: hub.clone(),
-            metrics: metrics.clone(),
-            clock,
-            workers,
+            metrics: shared.metrics.clone(),
+            clock: shared.clock,
+            workers: workers.clone(),
             handshakes: Handshakes::start().map_err(BindError::Threads)?,
+        };
+        let admin_server = Server {
+            metrics: shared.metrics,
+            readiness: shared.readiness.clone(),
+            rooms: live.admin_rooms.clone(),
+            workers,
+            limits: shared.settings.limits.clone(),
+            api: config.admin_api.then_some(api),
         };
         Ok(App {
             notes: config.notes(),
@@ -267,11 +149,11 @@ impl App {
             client_ports,
             admin_ports,
             admin_thread: Background::start("admin", NICE).map_err(BindError::Threads)?,
-            certificates,
-            management,
+            certificates: shared.certificates,
+            management: shared.management,
             admin_server,
-            hook,
-            readiness,
+            hook: shared.hook,
+            readiness: shared.readiness,
             hub,
             vhosts: config.vhosts.clone(),
             listens: CancellationToken::new(),
@@ -295,20 +177,7 @@ impl App {
 
     /// Serves until the drain begins, then ends phase by phase.
     pub async fn run(self, drain: Drain) -> Ended {
-        for (leg, with_tls, ports) in [
-            ("client", "client-tls", &self.client_ports),
-            ("admin", "admin-tls", &self.admin_ports),
-        ] {
-            for (addr, tls) in ports.addresses() {
-                let leg = if tls { with_tls } else { leg };
-                info!(leg, %addr, "listening");
-            }
-        }
-        live::warn_of(&self.notes);
-        live::warn_of_shared(&self.listener.settings.user);
-        if self.admin_server.api.is_some() {
-            warn_of_passwords(&self.admin_ports);
-        }
+        self.log_ports();
         for vhost in &self.vhosts {
             self.hub.open(vhost);
         }
@@ -333,18 +202,12 @@ impl App {
             let (first, read) = oneshot::channel();
             let stopped = drain.stopped(Phase::Intake);
             drain.spawn(Phase::Intake, management.run(first, stopped));
-            tokio::select! {
-                _ = read => {}
-                () = drain.begun() => {}
-            }
+            unless_draining(&drain, read).await;
         }
         // Their targets, too, where a declare may have changed them.
         for vhost in &self.vhosts {
             let recorded = timeout(RECORD_TIMEOUT, self.hub.recorded(vhost));
-            tokio::select! {
-                _ = recorded => {}
-                () = drain.begun() => {}
-            }
+            unless_draining(&drain, recorded).await;
         }
         drain.spawn(
             Phase::Listener,
@@ -356,6 +219,31 @@ impl App {
         self.readiness.draining();
         drain.finish().await
     }
+
+    fn log_ports(&self) {
+        for (leg, with_tls, ports) in [
+            ("client", "client-tls", &self.client_ports),
+            ("admin", "admin-tls", &self.admin_ports),
+        ] {
+            for (addr, tls) in ports.addresses() {
+                let leg = if tls { with_tls } else { leg };
+                info!(leg, %addr, "listening");
+            }
+        }
+        live::warn_of(&self.notes);
+        live::warn_of_shared(&self.listener.settings.user);
+        if self.admin_server.api.is_some() {
+            warn_of_passwords(&self.admin_ports);
+        }
+    }
+}
+
+/// Waits for it, or until the drain begins.
+async fn unless_draining(drain: &Drain, future: impl Future) {
+    tokio::select! {
+        _ = future => {}
+        () = drain.begun() => {}
+    }
 }
 
 /// Where the admin port has no TLS.
@@ -364,6 +252,29 @@ fn warn_of_passwords(admin: &Ports) {
     for (addr, _) in admin.addresses().filter(open) {
         warn!(%addr, "users of the API send their RabbitMQ passwords to the admin port in the clear: listen on a loopback address, use `admin-tls` instead, or set `admin-api = false`");
     }
+}
+
+async fn bind_ports(
+    config: &Config,
+    handed: Option<std::net::TcpListener>,
+    certificates: &Certificates,
+) -> Result<(Ports, Ports), BindError> {
+    let mut clients = ports(
+        ("listen", config.listen.clone().filter(|_| handed.is_none())),
+        ("listen-tls", config.listen_tls),
+        certificates.clients(),
+    )
+    .await?;
+    let admin = ports(
+        ("admin", config.admin.map(At::Tcp)),
+        ("admin-tls", config.admin_tls),
+        certificates.admin(),
+    )
+    .await?;
+    if let Some(socket) = handed {
+        clients.plain = Some(adopt(socket).map_err(BindError::Handed)?);
+    }
+    Ok((clients, admin))
 }
 
 async fn ports(

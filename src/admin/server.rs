@@ -113,23 +113,20 @@ struct Asked {
     working: watch::Sender<Stage>,
 }
 
+/// Done when the connection is cut off, unless its answer is worked on.
+async fn goes(cut_off: CancellationToken, heard: watch::Receiver<Stage>) {
+    cut_off.cancelled().await;
+    // What came at the last moment was read before.
+    if *heard.borrow() == Stage::Works {
+        std::future::pending().await
+    }
+}
+
 // === impl Server ===
 
 impl Server {
     pub async fn serve(self, ports: Ports, stop: impl Future<Output = ()>) {
-        let router = Router::new()
-            .route("/healthz", get(works).with_state(self.workers.clone()))
-            .route("/readyz", get(readyz).with_state(self.readiness.clone()))
-            .route("/metrics", get(exposition).with_state(self.metrics.clone()));
-        let router = match self.api.clone() {
-            Some(api) => {
-                let queues = Queues::new(api.looks.clone(), api.known.clone());
-                router
-                    .merge(web::router(self.pages(&api, queues.clone())))
-                    .merge(api::router(api, queues))
-            }
-            None => router.route("/", get(ENDPOINTS)),
-        };
+        let router = self.router();
         let (stopped, connections) = (CancellationToken::new(), TaskTracker::new());
         let newcomers = Newcomers::default();
         let mut stop = pin!(stop);
@@ -159,9 +156,7 @@ impl Server {
             let over_tls = tls.is_some();
             let service = service_fn(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(Peer(address));
-                if over_tls {
-                    request.extensions_mut().insert(OverTls);
-                }
+                over_tls.then(|| request.extensions_mut().insert(OverTls));
                 let (asked, router) = (asked.clone(), router.clone());
                 async move { Ok(asked.answer(request, router).await) }
             });
@@ -170,17 +165,10 @@ impl Server {
                 .answer((stream, tls), service, works, stopped.clone());
             let newcomers = newcomers.clone();
             connections.spawn(async move {
-                let goes = async {
-                    cut_off.cancelled().await;
-                    // What came at the last moment was read before.
-                    if *heard.borrow() == Stage::Works {
-                        std::future::pending().await
-                    }
-                };
                 tokio::select! {
                     biased;
                     () = answered => {}
-                    () = goes => {}
+                    () = goes(cut_off, heard) => {}
                 }
                 newcomers.left(number);
                 drop(permit);
@@ -195,6 +183,20 @@ impl Server {
         if let Some(api) = &self.api {
             api.looks.end().await;
         }
+    }
+
+    fn router(&self) -> Router {
+        let router = Router::new()
+            .route("/healthz", get(works).with_state(self.workers.clone()))
+            .route("/readyz", get(readyz).with_state(self.readiness.clone()))
+            .route("/metrics", get(exposition).with_state(self.metrics.clone()));
+        let Some(api) = self.api.clone() else {
+            return router.route("/", get(ENDPOINTS));
+        };
+        let queues = Queues::new(api.looks.clone(), api.known.clone());
+        router
+            .merge(web::router(self.pages(&api, queues.clone())))
+            .merge(api::router(api, queues))
     }
 
     /// A permit for somebody who has come. Who says nothing makes room: so the question whether the process works is always answered.

@@ -57,47 +57,14 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         worker_threads: c.get("worker-threads", threads),
         log_format: c.get("log-format", word),
         reloadable: Reloadable {
-            limits: Limits {
-                max_history: c.get("max-history", number(1..=100_000)),
-                stamp: c.get("stamp", yes_or_no),
-                nack_retries: c.get("nack-retries", number(0..=1_000)),
-                confirm_timeout: c.get("confirm-timeout", wait),
-                retry_for: c.get("give-up-after", wait),
-                parked_retry: c.get("parked-retry", wait_or_never),
-                intake_quiet: c.get("intake-quiet", wait_or_never),
-                publisher_bytes: c.get("publisher-bytes", part(memory / 8)),
-                intake_bytes: c.get("intake-bytes", part(memory / 16)),
-                max_intake_exchanges: c.get("max-intake-exchanges", number(1..=1_000_000)),
-                retained_bytes_per_connection: c
-                    .get("retained-bytes-per-connection", part(retained_bytes / 8)),
-                max_tickets_per_connection: c
-                    .get("max-tickets-per-connection", number(1..=1_000_000)),
-                close_wait: c.get("close-wait", wait),
-                probe_timeout: c.get("probe-timeout", wait),
-                handshake_timeout: c.get("handshake-timeout", wait),
-                admin_timeout: c.get("admin-timeout", wait),
-                look_limit: c.get("look-limit", number(1..=65_535)),
-                look_bytes: c.get("look-bytes", part(memory / 16)),
-                look_timeout: c.get("look-timeout", wait),
-                fixed: Fixed::default(),
-            },
+            limits: c.limits(memory, retained_bytes),
             max_connections: c.get("max-connections", connections),
             memory,
             retained_bytes,
             max_admin_connections: c.get("max-admin-connections", number(1..=1_000_000)),
             max_looks: c.get("max-looks", number(1..=1_000)),
             error_headers: ErrorHeaders(c.list("error-headers", header)),
-            tls: tls::Settings {
-                upstream_ca_file: c.get("upstream-ca-file", text_or_none),
-                upstream_tls_name: c.get("upstream-tls-name", text_or_none),
-                upstream_cert_file: c.get("upstream-cert-file", text_or_none),
-                upstream_key_file: c.get("upstream-key-file", text_or_none),
-                upstream_tls_verify: c.get("upstream-tls-verify", yes_or_no),
-                tls_cert_file: c.get("tls-cert-file", text_or_none),
-                tls_key_file: c.get("tls-key-file", text_or_none),
-                tls_client_ca_file: c.get("tls-client-ca-file", text_or_none),
-                tls_client_auth: c.get("tls-client-auth", word),
-            },
+            tls: c.tls_settings(),
             drain_timeout: c.get("drain-timeout", wait),
             log_level: c.get("log-level", word),
             policies: c.policies(),
@@ -135,6 +102,48 @@ struct Checker {
 // === impl Checker ===
 
 impl Checker {
+    /// `memory` and the part of it that sessions may retain are read already.
+    fn limits(&mut self, memory: usize, retained_bytes: usize) -> Limits {
+        Limits {
+            max_history: self.get("max-history", number(1..=100_000)),
+            stamp: self.get("stamp", yes_or_no),
+            nack_retries: self.get("nack-retries", number(0..=1_000)),
+            confirm_timeout: self.get("confirm-timeout", wait),
+            retry_for: self.get("give-up-after", wait),
+            parked_retry: self.get("parked-retry", wait_or_never),
+            intake_quiet: self.get("intake-quiet", wait_or_never),
+            publisher_bytes: self.get("publisher-bytes", part(memory / 8)),
+            intake_bytes: self.get("intake-bytes", part(memory / 16)),
+            max_intake_exchanges: self.get("max-intake-exchanges", number(1..=1_000_000)),
+            retained_bytes_per_connection: self
+                .get("retained-bytes-per-connection", part(retained_bytes / 8)),
+            max_tickets_per_connection: self
+                .get("max-tickets-per-connection", number(1..=1_000_000)),
+            close_wait: self.get("close-wait", wait),
+            probe_timeout: self.get("probe-timeout", wait),
+            handshake_timeout: self.get("handshake-timeout", wait),
+            admin_timeout: self.get("admin-timeout", wait),
+            look_limit: self.get("look-limit", number(1..=65_535)),
+            look_bytes: self.get("look-bytes", part(memory / 16)),
+            look_timeout: self.get("look-timeout", wait),
+            fixed: Fixed::default(),
+        }
+    }
+
+    fn tls_settings(&mut self) -> tls::Settings {
+        tls::Settings {
+            upstream_ca_file: self.get("upstream-ca-file", text_or_none),
+            upstream_tls_name: self.get("upstream-tls-name", text_or_none),
+            upstream_cert_file: self.get("upstream-cert-file", text_or_none),
+            upstream_key_file: self.get("upstream-key-file", text_or_none),
+            upstream_tls_verify: self.get("upstream-tls-verify", yes_or_no),
+            tls_cert_file: self.get("tls-cert-file", text_or_none),
+            tls_key_file: self.get("tls-key-file", text_or_none),
+            tls_client_ca_file: self.get("tls-client-ca-file", text_or_none),
+            tls_client_auth: self.get("tls-client-auth", word),
+        }
+    }
+
     fn get<T>(&mut self, name: &str, parse: impl Fn(&str) -> Result<T, String>) -> T {
         self.top(name, true, parse)
     }

@@ -44,34 +44,11 @@ pub(super) async fn carry_out(
         None => "purges",
     };
     let page = super::path(place, [&"queues", &queue, &page]);
-    let Pace { limit, dry_run, .. } = moving.pace;
     let order = format!("{page}{}", query.text());
-    if dry_run || !moving.approve {
-        let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
-        if !dry_run && (printing.non_interactive || !is_terminal) {
-            return Err(Failed::NotApproved);
-        }
-        let mut count = query;
-        if !dry_run {
-            count.add("dry-run", "true");
-        }
-        let counted = client
-            .json(Method::POST, &format!("{page}{}", count.text()), "")
-            .await?;
-        let words = would_go(&counted, queue, to, limit);
-        if dry_run || counted["matched"] == 0 && counted["stopped"] == "end" {
-            let said = match printing.output {
-                Output::Json => Said::of(&counted, printing, None)?,
-                Output::Table => Said::text(format!("{words}.\n"), &counted),
-            };
-            return Ok((said, Outcome::All));
-        }
-        for note in Said::text(String::new(), &counted).notes {
-            eprintln!("dlx-proxy: {note}");
-        }
-        if !is_approved(&words, queue, to.is_none())? {
-            return Err(Failed::Declined);
-        }
+    if (moving.pace.dry_run || !moving.approve)
+        && let Some(said) = counted(client, &page, query, (queue, to), (moving, printing)).await?
+    {
+        return Ok((said, Outcome::All));
     }
     let mut interrupted = signal(SignalKind::interrupt()).map_err(Failed::NoSignals)?;
     let mut answer = pin!(client.json(Method::POST, &order, ""));
@@ -100,6 +77,40 @@ pub(super) async fn carry_out(
             let ended = ended?;
             Ok((Said::of(&ended, printing, None)?, outcome(&ended)))
         }
+    }
+}
+
+/// Counts what would go, and asks whether it should. Something to print: then it ends there.
+async fn counted(
+    client: &Client,
+    page: &str,
+    mut query: Query,
+    (queue, to): (&OsStr, Option<&To>),
+    (moving, printing): (&Moving, &super::Printing),
+) -> Result<Option<Said>, Failed> {
+    let Pace { limit, dry_run, .. } = moving.pace;
+    let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !dry_run && (printing.non_interactive || !is_terminal) {
+        return Err(Failed::NotApproved);
+    }
+    if !dry_run {
+        query.add("dry-run", "true");
+    }
+    let order = format!("{page}{}", query.text());
+    let counted = client.json(Method::POST, &order, "").await?;
+    let words = would_go(&counted, queue, to, limit);
+    if dry_run || counted["matched"] == 0 && counted["stopped"] == "end" {
+        return Ok(Some(match printing.output {
+            Output::Json => Said::of(&counted, printing, None)?,
+            Output::Table => Said::text(format!("{words}.\n"), &counted),
+        }));
+    }
+    for note in Said::text(String::new(), &counted).notes {
+        eprintln!("dlx-proxy: {note}");
+    }
+    match is_approved(&words, queue, to.is_none())? {
+        true => Ok(None),
+        false => Err(Failed::Declined),
     }
 }
 

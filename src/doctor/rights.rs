@@ -63,32 +63,7 @@ async fn own_rights(
 ) -> Result<(), String> {
     let rights = Rights::of(&entered.connection);
     let prefix = &patient.names.prefix().to_string();
-    let (queues, exchanges) = (
-        rights.name(&format!("{prefix}.")),
-        rights.name(&format!("{prefix}/")),
-    );
-    let anything = rights.name("");
-    let mut missing = Vec::new();
-    for (deed, name, words) in [
-        (Deed::Configure, &queues, "configure its own queues"),
-        (Deed::Configure, &exchanges, "configure intake exchanges"),
-        (Deed::Write, &exchanges, "write to its own exchanges"),
-        (
-            Deed::Write,
-            &anything,
-            "write to the exchanges that clients name",
-        ),
-        (Deed::Read, &queues, "read its own queues"),
-        (
-            Deed::Read,
-            &exchanges,
-            "read intake exchanges, to bind them",
-        ),
-    ] {
-        if !rights.may(deed, name).await? {
-            missing.push(words);
-        }
-    }
+    let mut missing = missing_rights(&rights, prefix).await?;
     let publishes = rights.may_use_the_default_exchange(prefix).await?;
     if !publishes {
         missing.push("write to the default exchange");
@@ -117,6 +92,30 @@ async fn own_rights(
         report.note(&about, says, advice);
     }
     Ok(())
+}
+
+async fn missing_rights(rights: &Rights<'_>, prefix: &str) -> Result<Vec<&'static str>, String> {
+    let queues = &rights.name(&format!("{prefix}."));
+    let exchanges = &rights.name(&format!("{prefix}/"));
+    let anything = &rights.name("");
+    let mut missing = Vec::new();
+    for (deed, name, words) in [
+        (Deed::Configure, queues, "configure its own queues"),
+        (Deed::Configure, exchanges, "configure intake exchanges"),
+        (Deed::Write, exchanges, "write to its own exchanges"),
+        (
+            Deed::Write,
+            anything,
+            "write to the exchanges that clients name",
+        ),
+        (Deed::Read, queues, "read its own queues"),
+        (Deed::Read, exchanges, "read intake exchanges, to bind them"),
+    ] {
+        if !rights.may(deed, name).await? {
+            missing.push(words);
+        }
+    }
+    Ok(missing)
 }
 
 /// A client: the intake exchanges, and nothing else of the proxy's.

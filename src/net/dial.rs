@@ -141,17 +141,19 @@ impl Dialer {
                         tls,
                     });
                 }
-                Err(error) => {
-                    debug!(%address, %error, "cannot connect");
-                    if !is_of_this_machine(&error) {
-                        self.nodes.failed(&address, began, &error);
-                    }
-                    refused = Refused {
-                        node: Some(address.node),
-                        error,
-                    };
-                }
+                Err(error) => refused = self.cannot_connect(address, began, error),
             }
+        }
+    }
+
+    fn cannot_connect(&self, address: Address, began: Mono, error: io::Error) -> Refused {
+        debug!(%address, %error, "cannot connect");
+        if !is_of_this_machine(&error) {
+            self.nodes.failed(&address, began, &error);
+        }
+        Refused {
+            node: Some(address.node),
+            error,
         }
     }
 

@@ -96,19 +96,7 @@ impl Opener {
         });
 
         let existing_delays = ExistingDelays::default();
-        if let Some(watchdog) = &self.watchdog {
-            let watching = watchdog(
-                vhost,
-                existing_delays.clone(),
-                inboxes.questions,
-                self.telemetry(vhost, &LedTo::default()),
-            );
-            let stopped = self.drain.stopped(Phase::Intake);
-            let watching = async {
-                tokio::select! { () = watching => {}, () = stopped => {} }
-            };
-            self.drain.spawn(Phase::Intake, watching);
-        }
+        self.watch(vhost, &existing_delays, inboxes.questions);
         let settings = publisher::Settings {
             login: login(&self.publisher.login),
             intake: Some(inboxes.intake_owner),
@@ -123,9 +111,8 @@ impl Opener {
         let drive = self.link(publisher, outlet, inboxes.publisher, led_to);
         let drained = self.drain.stopped(Phase::Publisher);
         let mut drive = drive.with_answers(answers);
-        self.drain
-            .spawn(Phase::Publisher, async move { drive.run(drained).await });
-
+        let publishing = async move { drive.run(drained).await };
+        self.drain.spawn(Phase::Publisher, publishing);
         let [for_recorder, for_pulse, for_intake] = outlets;
         let settings = recorder::Settings {
             login: login(&self.recorder.login),
@@ -153,6 +140,18 @@ impl Opener {
         let intake = Intake::new(settings, now);
         let (outlet, led_to) = for_intake;
         self.drive(Phase::Intake, intake, outlet, inboxes.intake, led_to);
+    }
+
+    fn watch(&self, vhost: &Vhost, delays: &ExistingDelays, questions: mpsc::Receiver<Question>) {
+        let Some(watchdog) = &self.watchdog else {
+            return;
+        };
+        let observer = self.telemetry(vhost, &LedTo::default());
+        let watching = watchdog(vhost, delays.clone(), questions, observer);
+        let stopped = self.drain.stopped(Phase::Intake);
+        self.drain.spawn(Phase::Intake, async {
+            tokio::select! { () = watching => {}, () = stopped => {} }
+        });
     }
 
     /// Opens the careful link beside a publisher, whenever it is needed.

@@ -147,6 +147,49 @@ impl SessionOutlet {
     fn answer(&self, input: session::Input) {
         self.hub.to_session(self.owner, input);
     }
+
+    /// Hands on what the session asks of intake, recorder and management; what cannot be asked is answered at once.
+    fn ask_links(&mut self, out: &mut session::Output) {
+        let SessionOutlet {
+            hub,
+            owner,
+            links,
+            observer,
+            ..
+        } = self;
+        let links = links.as_ref();
+        let answer = |input| hub.to_session(*owner, input);
+        for ensure in out.ensure.drain(..) {
+            let exchange = ensure.exchange.clone();
+            let ensure = intake::Input::Ensure(*owner, ensure);
+            let asked = links.is_some_and(|links| links.intake.try_send(ensure).is_ok());
+            if !asked {
+                let ready = false;
+                answer(session::Input::Ensured(Ensured { exchange, ready }));
+            }
+        }
+        if std::mem::take(&mut out.gave_up)
+            && let Some(links) = links
+        {
+            let gave_up = recorder::Input::GaveUp(*owner);
+            let _ = links.recorder.try_send(gave_up);
+        }
+        for (queue, entry, waits) in out.record.drain(..) {
+            let owner = waits.then_some(*owner);
+            let record = recorder::Input::Record(queue.clone(), entry, owner);
+            let asked = links.is_some_and(|links| links.recorder.try_send(record).is_ok());
+            if waits && !asked {
+                answer(session::Input::Recorded(queue, false));
+            }
+        }
+        for queue in out.unknown.drain(..) {
+            let question = Question::new(queue, *owner, hub);
+            let asked = links.map(|links| links.questions.try_send(question));
+            if let Some(Err(TrySendError::Full(_))) = asked {
+                observer.event(&Event::LimitMet(Limit::Questions));
+            }
+        }
+    }
 }
 
 impl Outlet<Session> for SessionOutlet {
@@ -165,42 +208,7 @@ impl Outlet<Session> for SessionOutlet {
             }
             self.observer.event(&event);
         }
-        for ensure in fx.out.ensure.drain(..) {
-            let exchange = ensure.exchange.clone();
-            let asked = self.links.as_ref().is_some_and(|links| {
-                links
-                    .intake
-                    .try_send(intake::Input::Ensure(self.owner, ensure))
-                    .is_ok()
-            });
-            if !asked {
-                let ready = false;
-                self.answer(session::Input::Ensured(Ensured { exchange, ready }));
-            }
-        }
-        if std::mem::take(&mut fx.out.gave_up)
-            && let Some(links) = &self.links
-        {
-            let gave_up = recorder::Input::GaveUp(self.owner);
-            let _ = links.recorder.try_send(gave_up);
-        }
-        for (queue, entry, waits) in fx.out.record.drain(..) {
-            let owner = waits.then_some(self.owner);
-            let record = recorder::Input::Record(queue.clone(), entry, owner);
-            let links = self.links.as_ref();
-            let asked = links.is_some_and(|links| links.recorder.try_send(record).is_ok());
-            if waits && !asked {
-                self.answer(session::Input::Recorded(queue, false));
-            }
-        }
-        for queue in fx.out.unknown.drain(..) {
-            let question = Question::new(queue, self.owner, &self.hub);
-            let links = self.links.as_ref();
-            let asked = links.map(|links| links.questions.try_send(question));
-            if let Some(Err(TrySendError::Full(_))) = asked {
-                self.observer.event(&Event::LimitMet(Limit::Questions));
-            }
-        }
+        self.ask_links(&mut fx.out);
         match &mut self.outbox {
             Some(outbox) => outbox.hand_over(&mut fx.out.dead, cx),
             None if fx.out.dead.is_empty() => {}

@@ -143,6 +143,13 @@ impl Reporter {
                     .inc();
                 about!(self, CRASH_NOT_COUNTED, queue, cause, %queue, cause);
             }
+            event => self.of_link(event),
+        }
+    }
+
+    /// Those of the proxy's own links and queues.
+    fn of_link(&mut self, event: &Event) {
+        match event {
             Event::LinkUp { role, version } => self.link_up(*role, version),
             Event::LinkDown { role, cause } => self.link_down(*role, cause),
             Event::VhostNative { cause } => self.vhost_native(cause),
@@ -169,6 +176,23 @@ impl Reporter {
                     .own_queue(&self.vhost, queue, *witness, trouble.clone());
             }
             Event::OwnQueueGone { queue } => self.metrics.own_queue_gone(&self.vhost, queue),
+            Event::Blocked(blocked) => {
+                self.set(|table| &table.publisher_blocked, (*blocked).into());
+                match blocked {
+                    true => plain!(self, BLOCKED, ""),
+                    false => plain!(self, UNBLOCKED, ""),
+                }
+            }
+            Event::ChannelClosed { role, cause } => {
+                let link = role.as_str();
+                plain!(self, CHANNEL_CLOSED, link, link, cause);
+            }
+            Event::Consuming(consuming) => {
+                self.set(|table| &table.intake_consuming, (*consuming).into());
+                plain!(self, CONSUMING, "", consuming);
+            }
+            Event::HandedOver => plain!(self, HANDED_OVER, ""),
+            Event::IntakeExchanges(number) => debug!(number, "intake exchanges"),
             event => self.write(event),
         }
     }
@@ -202,17 +226,6 @@ impl Reporter {
             Event::ExternalRefused => plain!(self, EXTERNAL_REFUSED, "", mechanism = "EXTERNAL"),
             Event::NameRefused { name } => about!(self, NAME_REFUSED, name, "", %name),
             Event::EditDropped => plain!(self, EDIT_DROPPED, ""),
-            Event::Blocked(blocked) => {
-                self.set(|table| &table.publisher_blocked, (*blocked).into());
-                match blocked {
-                    true => plain!(self, BLOCKED, ""),
-                    false => plain!(self, UNBLOCKED, ""),
-                }
-            }
-            Event::ChannelClosed { role, cause } => {
-                let link = role.as_str();
-                plain!(self, CHANNEL_CLOSED, link, link, cause);
-            }
             Event::InternalExchange { exchange } => {
                 about!(self, INTERNAL_EXCHANGE, exchange, "", %exchange)
             }
@@ -222,12 +235,6 @@ impl Reporter {
             } => {
                 about!(self, CLOSES_CONNECTION, exchange, "", %exchange, %routing_key);
             }
-            Event::Consuming(consuming) => {
-                self.set(|table| &table.intake_consuming, (*consuming).into());
-                plain!(self, CONSUMING, "", consuming);
-            }
-            Event::HandedOver => plain!(self, HANDED_OVER, ""),
-            Event::IntakeExchanges(number) => debug!(number, "intake exchanges"),
             Event::ProbeOverLimit => {
                 let user = &self.user.clone().unwrap_or_default();
                 about!(self, PROBE_OVER_LIMIT, user, "", limit = "max-channels");

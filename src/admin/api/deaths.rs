@@ -119,10 +119,9 @@ async fn list(State(deaths): State<Deaths>, mut asked: Asked, headers: HeaderMap
             asked,
             queue,
         };
-        let live = live::Live::new(watches, reader, after, permit);
-        let mut answer = Sse::new(live.events()).into_response();
-        answer.extensions_mut().insert(Live);
-        return Ok(answer);
+        return Ok(as_they_come(live::Live::new(
+            watches, reader, after, permit,
+        )));
     }
     let vhost = &asked.place.vhost;
     let (recent, limit) = (watches.recent(), limit.unwrap_or(LIMIT));
@@ -136,32 +135,31 @@ async fn list(State(deaths): State<Deaths>, mut asked: Asked, headers: HeaderMap
     };
     let queues = deaths.iter().map(|death| &death.dead.queue);
     let queues = queues.filter(|of| is_meant(&queue, of));
-    let readable = rights.readable(&asked, queues);
-    let (readable, unasked) = readable.await?;
+    let (readable, unasked) = rights.readable(&asked, queues).await?;
     let seen = |death: &&RecentDeath| readable.contains(&death.dead.queue);
+    let seen: Vec<_> = deaths.iter().filter(seen).collect();
     let shown = match after {
-        Some(_) => {
-            let shown = deaths.iter().filter(seen).take(limit).map(Shown::of);
-            let shown: Vec<_> = shown.collect();
-            // Behind the last one that fits there may be more.
-            if let Some(last) = shown.last().filter(|_| shown.len() == limit) {
-                next = last.number;
-            }
-            shown
-        }
-        None => {
-            let shown = deaths.iter().rev().filter(seen).take(limit);
-            let mut shown: Vec<_> = shown.map(Shown::of).collect();
-            shown.reverse();
-            shown
-        }
+        Some(_) => &seen[..seen.len().min(limit)],
+        None => &seen[seen.len().saturating_sub(limit)..],
     };
+    // Behind the last one that fits there may be more.
+    let is_full = after.is_some() && shown.len() == limit;
+    if let Some(last) = shown.last().filter(|_| is_full) {
+        next = last.number;
+    }
+    let shown = shown.iter().map(|death| Shown::of(death)).collect();
     json(&LastDeaths {
         deaths: shown,
         next,
         missed,
         notes: not_asked(unasked),
     })
+}
+
+fn as_they_come(live: live::Live) -> axum::response::Response {
+    let mut answer = Sse::new(live.events()).into_response();
+    answer.extensions_mut().insert(Live);
+    answer
 }
 
 fn is_meant(queue: &Option<ShortStr>, other: &ShortStr) -> bool {

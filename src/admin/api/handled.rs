@@ -82,10 +82,8 @@ pub(super) fn router(queues: Queues) -> OpenApiRouter {
 async fn list_handled(State(queues): State<Queues>, mut asked: Asked) -> Answered {
     let parameters = &mut asked.parameters;
     let limit = parameters.number("limit", 1..=MOST_ROWS)?.unwrap_or(ROWS);
-    let states = parameters.all("state").into_iter().map(|state| {
-        let state = String::from_utf8_lossy(&state).into_owned();
-        Handled::parse(&state).map_err(|problem| bad(format_args!("state={state}: {problem}")))
-    });
+    let states = parameters.all("state");
+    let states = states.iter().map(|state| state_of(state));
     let states = states.collect::<Result<Vec<_>, _>>()?;
     asked.end()?;
     let (rights, vhost) = (&queues.rights, &asked.place.vhost);
@@ -139,6 +137,11 @@ async fn list_handled(State(queues): State<Queues>, mut asked: Asked) -> Answere
         left_out,
         notes: not_asked(unasked),
     })
+}
+
+fn state_of(state: &[u8]) -> Result<Handled, crate::admin::problem::Problem> {
+    let state = String::from_utf8_lossy(state);
+    Handled::parse(&state).map_err(|problem| bad(format_args!("state={state}: {problem}")))
 }
 
 // === impl HandledQueue ===

@@ -164,24 +164,6 @@ fn state(pages: &Pages, vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
             ul.plain { @for reason in &reasons { li { (text::visible(reason)) } } }
         }
     };
-    let parked = match standing.parked {
-        Some(parked) => html! {
-            (text::number(parked))
-            @for one in &known.parked { " · " (text::visible(&one.cause.to_string())) " " (text::number(one.messages as u64)) }
-        },
-        None => html! { span.none { "not known yet" } },
-    };
-    let counted = known
-        .dead_letter_queues
-        .iter()
-        .filter(|queue| queue.messages.is_some());
-    let counted = counted.count() as u64;
-    let dead_letters = match known.messages {
-        Some(messages) => {
-            html! { (text::number(messages)) " messages in " (text::number(counted)) " queues" }
-        }
-        None => html! { span.none { "not counted: that takes a management-url" } },
-    };
     let limits = html! {
         @if limits.is_empty() { "none" }
         ul.plain { @for (limit, times) in &limits { li { code { (limit) } " " (text::number(*times)) "×" } } }
@@ -204,11 +186,32 @@ fn state(pages: &Pages, vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
             (facts(&[
                 ("This proxy", ready),
                 ("Links", links),
-                ("Dead-letter queues", dead_letters),
-                ("Parked messages, as of the last try", parked),
+                ("Dead-letter queues", dead_letters(known)),
+                ("Parked messages, as of the last try", parked(standing.parked, known)),
                 ("Limits met since the start, in all vhosts", limits),
             ]))
         }
+    }
+}
+
+fn dead_letters(known: &DeadLetterQueues) -> Markup {
+    let counted = known.dead_letter_queues.iter();
+    let counted = counted.filter(|queue| queue.messages.is_some()).count();
+    match known.messages {
+        Some(messages) => {
+            html! { (text::number(messages)) " messages in " (text::number(counted as u64)) " queues" }
+        }
+        None => html! { span.none { "not counted: that takes a management-url" } },
+    }
+}
+
+fn parked(messages: Option<u64>, known: &DeadLetterQueues) -> Markup {
+    match messages {
+        Some(messages) => html! {
+            (text::number(messages))
+            @for one in &known.parked { " · " (text::visible(&one.cause.to_string())) " " (text::number(one.messages as u64)) }
+        },
+        None => html! { span.none { "not known yet" } },
     }
 }
 

@@ -14,6 +14,8 @@
 
 use std::fmt::{self, Formatter};
 
+use bytes::Bytes;
+
 use crate::amqp::content::Content;
 use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::ShortStr;
@@ -146,50 +148,17 @@ impl Redrive {
         let return_exchange = origin
             .as_ref()
             .and_then(|origin| (here.return_exchange)(&origin.queue));
-        let (exchange, routing_key) = match (&self.to, &origin, &return_exchange) {
-            (_, Some(origin), Some(exchange)) => (exchange.clone(), origin.routing_key.clone()),
-            (_, Some(origin), None) => (ShortStr::EMPTY, origin.queue.clone()),
-            (Destination::Source, None, _) => return Err(Stays::NoDeath),
-            (Destination::Queue(queue), None, _) => (ShortStr::EMPTY, queue.clone()),
-            (
-                Destination::Exchange {
-                    exchange,
-                    routing_key,
-                },
-                None,
-                _,
-            ) => {
-                let key = match routing_key {
-                    Some(key) => key.clone(),
-                    None => first_key(table, &entries, of, here)?,
-                };
-                (exchange.clone(), key)
-            }
+        let (exchange, routing_key) = match (&origin, &return_exchange) {
+            (Some(origin), Some(exchange)) => (exchange.clone(), origin.routing_key.clone()),
+            (Some(origin), None) => (ShortStr::EMPTY, origin.queue.clone()),
+            (None, _) => self.elsewhere(|| first_key(table, &entries, of, here))?,
         };
         let seen_as = match &origin {
             Some(origin) => origin.route()?,
             None => Route::new(&exchange, &routing_key),
         };
         let headers = self.headers(table, origin.as_ref(), &return_exchange, here, now)?;
-        let mut edited = properties.edit(&Edit {
-            headers: Change::Set(headers),
-            ..Edit::default()
-        });
-        if let Some(origin) = origin {
-            let retry = Retry {
-                queue: origin.queue,
-                exchange: origin.exchange,
-                routing_key: origin.routing_key,
-                attempts: Attempts::default(),
-                cc_counts: !origin.cc.is_empty(),
-                dies_when_full: false,
-                expiration: properties.get(Property::Expiration),
-                deadline: None,
-                away: None,
-            };
-            let proven = proof::prove(&edited, here.own_user, None).ok_or(Malformed)?;
-            edited = retry.written_into(&proven)?;
-        }
+        let edited = edited(&properties, headers, origin, here)?;
         let publication = Publication {
             exchange,
             routing_key,
@@ -208,6 +177,24 @@ impl Redrive {
             publication,
             seen_as,
         })
+    }
+
+    /// Exchange and key of what does not go back to the queue in which it died.
+    fn elsewhere(
+        &self,
+        own_key: impl FnOnce() -> Result<ShortStr, Stays>,
+    ) -> Result<(ShortStr, ShortStr), Stays> {
+        match &self.to {
+            Destination::Source => Err(Stays::NoDeath),
+            Destination::Queue(queue) => Ok((ShortStr::EMPTY, queue.clone())),
+            Destination::Exchange {
+                exchange,
+                routing_key,
+            } => {
+                let key = routing_key.clone().map_or_else(own_key, Ok)?;
+                Ok((exchange.clone(), key))
+            }
+        }
     }
 
     /// Whether it goes back to the queue where it belongs, if that is this one.
@@ -287,6 +274,25 @@ fn put_cc<'a>(
     Ok(())
 }
 
+/// With these headers, and with what brings it back to its queue, if it goes there.
+fn edited(
+    properties: &Properties<'_>,
+    headers: Vec<u8>,
+    origin: Option<Origin<'_>>,
+    here: &Here<'_>,
+) -> Result<Bytes, Stays> {
+    let edited = properties.edit(&Edit {
+        headers: Change::Set(headers),
+        ..Edit::default()
+    });
+    let Some(origin) = origin else {
+        return Ok(edited);
+    };
+    let retry = origin.back(properties.get(Property::Expiration));
+    let proven = proof::prove(&edited, here.own_user, None).ok_or(Malformed)?;
+    Ok(retry.written_into(&proven)?)
+}
+
 /// The key that a message was first published with, as far as it says.
 fn first_key(
     table: Table<'_>,
@@ -326,6 +332,21 @@ impl<'a> Origin<'a> {
             queue,
             cc: keys.collect(),
         })
+    }
+
+    /// What brings it back to its queue carries this.
+    fn back(self, expiration: Option<&'a [u8]>) -> Retry<'a> {
+        Retry {
+            queue: self.queue,
+            exchange: self.exchange,
+            routing_key: self.routing_key,
+            attempts: Attempts::default(),
+            cc_counts: !self.cc.is_empty(),
+            dies_when_full: false,
+            expiration,
+            deadline: None,
+            away: None,
+        }
     }
 
     fn route(&self) -> Result<Route, Stays> {

@@ -1,0 +1,186 @@
+//! What several parts of a proxy are given, and the parts that are made of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::admin::files::Files;
+use crate::admin::looks::Looks;
+use crate::admin::room::Room;
+use crate::admin::rooms::Rooms;
+use crate::admin::watches::Watches;
+use crate::admin::{Api, Readiness};
+use crate::config::Config;
+use crate::drain::Drain;
+use crate::hook::Hook;
+use crate::known::{Handlings, KnownQueues};
+use crate::management::Management;
+use crate::net::background::Background;
+use crate::net::clock::{Clock, SystemClock};
+use crate::net::dial::Dialer;
+use crate::net::links::Opener;
+use crate::net::nodes::Nodes;
+use crate::net::permits::Permits;
+use crate::net::vhosts::Hub;
+use crate::net::walks::Walks;
+use crate::recent::RecentDeaths;
+use crate::redrives::Redrives;
+use crate::session;
+use crate::telemetry::Metrics;
+use crate::tls::Certificates;
+
+use super::{Live, parts};
+
+/// How long a node of the broker may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(super) struct Shared<'a> {
+    config: &'a Config,
+    drain: &'a Drain,
+    pub(super) certificates: Certificates,
+    pub(super) metrics: Metrics,
+    pub(super) clock: SystemClock,
+    pub(super) settings: Arc<session::Settings>,
+    pub(super) readiness: Readiness,
+    pub(super) dialer: Dialer,
+    pub(super) management: Option<Management>,
+    pub(super) hook: Option<Hook>,
+    known: KnownQueues,
+    recent: RecentDeaths,
+}
+
+// === impl Shared ===
+
+impl<'a> Shared<'a> {
+    pub(super) fn new(
+        config: &'a Config,
+        drain: &'a Drain,
+        certificates: Certificates,
+        metrics: Metrics,
+    ) -> Shared<'a> {
+        let clock = SystemClock::start();
+        let settings = Arc::new(parts::session(config));
+        let nodes = &config.upstream.nodes;
+        let dialer = Dialer {
+            nodes: Nodes::new(nodes, config.upstream_order, metrics.clone()),
+            way: parts::way(config, &certificates),
+            within: CONNECT_TIMEOUT,
+        };
+        let readiness = Readiness::new(config.vhosts.iter().cloned());
+        readiness.behind(dialer.nodes.clone(), metrics.clone());
+        readiness.logs_in_as(parts::own_user(config), config.ready_when_refused);
+        let management = parts::management(config, certificates.upstream())
+            .map(|api| Management::new(api, settings.policies.clone(), metrics.clone()));
+        let hook = parts::hook(config, certificates.hook())
+            .map(|server| Hook::new(server, settings.limits.clone(), metrics.clone()));
+        let known = KnownQueues::new(Handlings {
+            catalogue: settings.catalogue.clone(),
+            policies: settings.policies.clone(),
+            mode: settings.mode,
+            names: settings.names.clone(),
+            user: settings.user.clone(),
+            metrics: metrics.clone(),
+            clock,
+        });
+        Shared {
+            config,
+            drain,
+            certificates,
+            metrics,
+            clock,
+            settings,
+            readiness,
+            dialer,
+            management,
+            hook,
+            known,
+            recent: RecentDeaths::new(clock.now().wall),
+        }
+    }
+
+    pub(super) fn hub(&self) -> Hub {
+        let (config, settings) = (self.config, &self.settings);
+        let opener = Opener {
+            dialer: self.dialer.clone(),
+            publisher: parts::publisher(config, settings),
+            intake: parts::intake(config, settings),
+            recorder: parts::recorder(config, settings),
+            watchdog: self.management.as_ref().map(|management| {
+                let (names, catalogue) = (config.names.clone(), settings.catalogue.clone());
+                management.watchdog(names, self.known.clone(), catalogue, self.clock)
+            }),
+            known: self.known.clone(),
+            hook: self.hook.clone(),
+            metrics: self.metrics.clone(),
+            readiness: self.readiness.clone(),
+            recent: self.recent.clone(),
+            drain: self.drain.clone(),
+            clock: self.clock,
+        };
+        Hub::new(Box::new(move |hub, vhost, inboxes| {
+            opener.open(hub, vhost, inboxes)
+        }))
+    }
+
+    pub(super) fn walks(&self, hub: &Hub, thread: Background) -> Walks {
+        Walks {
+            dialer: self.dialer.clone(),
+            clock: self.clock,
+            hub: hub.clone(),
+            thread,
+        }
+    }
+
+    /// What the API works with, whether it is served or not.
+    pub(super) fn api(&self, walks: Walks) -> Api {
+        let (config, settings, metrics) = (self.config, &self.settings, &self.metrics);
+        let limits = &settings.limits;
+        let redrives = Redrives::new(
+            walks.clone(),
+            self.drain.clone(),
+            (settings.user.clone(), config.names.clone()),
+            (limits.clone(), metrics.clone()),
+        );
+        let looks = Looks::new(
+            walks,
+            limits.clone(),
+            Permits::new(config.reloadable.max_looks),
+            config.reloadable.error_headers.clone(),
+            metrics.clone(),
+        );
+        let files = Files {
+            looks: looks.clone(),
+            own_user: settings.user.clone(),
+            names: settings.names.clone(),
+            rules: settings.rules,
+            limits: limits.clone(),
+            room: Room::new(limits.clone(), metrics.clone()),
+            metrics: metrics.clone(),
+            unread: Default::default(),
+        };
+        let most = config.reloadable.max_admin_connections;
+        Api {
+            looks,
+            redrives,
+            files,
+            watches: Watches::new(self.recent.clone(), most),
+            known: self.known.clone(),
+            vhosts: config.vhosts.iter().cloned().collect(),
+        }
+    }
+
+    /// What a reload changes.
+    pub(super) fn live(&self, api: &Api, hub: &Hub, permits: Permits) -> Live {
+        Live {
+            policies: self.settings.policies.clone(),
+            limits: self.settings.limits.clone(),
+            retained: self.settings.retained.clone(),
+            permits,
+            admin_rooms: Rooms::new(self.config.reloadable.max_admin_connections),
+            looks: api.looks.clone(),
+            watches: api.watches.clone(),
+            drain: self.drain.clone(),
+            hub: hub.clone(),
+            certificates: self.certificates.clone(),
+        }
+    }
+}
