@@ -6,7 +6,7 @@ use dlx_proxy::dead_letter::Target;
 use dlx_proxy::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 use dlx_proxy::registry::arguments::DeclareArguments;
 use dlx_proxy::registry::policy::pattern;
-use dlx_proxy::registry::refusal::{self, Fit, Permission, Presence};
+use dlx_proxy::registry::refusal::{self, There};
 
 use super::input::Input;
 use super::reference::{Member, raw};
@@ -66,10 +66,14 @@ fn compared(input: &mut Input<'_>) {
     let about = format!("' for queue '{queue}' in vhost '/': received ");
     let heard = format!("{BEGIN}exchange{about}'{ours}' but current is '{theirs}'");
     let arguments = DeclareArguments::read(&table);
-    let read = refusal::fit(406, heard.as_bytes(), &arguments, &names);
+    let read = refusal::there(406, heard.as_bytes(), &arguments, &names);
     let same = wanted == current && wanted_key == current_key;
     // The type and the strategy are the same.
-    let expected = if same { Fit::Original } else { Fit::Rewritten };
+    let expected = if same {
+        There::OtherExchange
+    } else {
+        There::OursOtherwise
+    };
     assert_eq!(read, expected);
     let told = refusal::decode_names_in(heard.as_bytes(), &names).expect("names of ours");
     let told = String::from_utf8_lossy(&told);
@@ -94,16 +98,15 @@ fn compared(input: &mut Input<'_>) {
 fn heard(code: u16, text: &[u8], arguments: &[u8]) {
     let names = Names::default();
     let arguments = DeclareArguments::read(arguments);
-    if let Fit::RewrittenAs(exchange) = refusal::fit(code, text, &arguments, &names) {
-        assert!(names.is_intake_exchange(&exchange));
+    match refusal::there(code, text, &arguments, &names) {
+        There::Ours(exchange) => assert!(names.is_intake_exchange(&exchange)),
+        There::Forbidden { .. } | There::MayWrite => assert_eq!(code, 403),
+        There::Else => {}
+        _ => assert_eq!(code, 406),
     }
-    let permission = refusal::permission(code, text);
-    assert!(code == 406 || permission != Permission::Granted);
     if let Some(told) = refusal::decode_names_in(text, &names) {
         assert_ne!(told, text, "nothing is told anew");
     }
-    let presence = refusal::presence(code, text);
-    assert!(code == 406 || presence == Presence::Other);
     let _ = refusal::seen_with(code, text, b"q", &names);
     let _ = refusal::difference(code, text, b"q");
     let _ = refusal::is_channel_limit(code, text);

@@ -6,58 +6,49 @@
 mod again;
 mod channel;
 mod contents;
-mod declare;
-mod default_type;
+mod declares;
 mod external;
 mod frames;
 mod from_broker;
 mod from_client;
 mod input;
-mod inquiry;
 mod instead;
 mod leaving;
-mod lenient;
 mod lifecycle;
-mod lookup;
-mod manage;
+mod line;
 mod ordering;
 mod outbox;
 mod outcomes;
 mod output;
 mod pause;
 mod peer;
-mod probe;
 mod redelivered;
 mod refuse;
 mod replies;
 mod retries;
 mod settle;
-mod stages;
-mod takeover;
 mod teardown;
 mod timers;
 mod tx;
 mod unacked;
 mod unpublished;
-mod verify;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::dead_letter::RuleSettings;
 use crate::machine::{Budget, Event, Flow, Leg, LiveLimits, Machine, Mono, Now, Ticket};
-use crate::objects::{Names, QueueType};
+use crate::objects::Names;
 use crate::registry::Registry;
-use crate::registry::believed::Believed;
 use crate::registry::catalogue::Catalogue;
 use crate::registry::channel_limits::ChannelLimits;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::{Declares, Mode};
+use crate::registry::policy::{self, Mode};
 
 pub use self::external::External;
 pub use self::input::Input;
@@ -65,14 +56,13 @@ pub use self::output::{Effects, Output};
 
 use again::Again;
 use channel::Channel;
-use declare::{MOST_PERMITTED, PERMITTED_FOR};
+use declares::Declares;
 use frames::{Consumed, Handled, Stream};
 use lifecycle::{Lifecycle, Phase};
 use ordering::Exchanges;
 use outbox::Outbox;
 use pause::{Hold, Pause};
 use peer::Peer;
-use probe::Probe;
 use replies::Tally;
 use timers::Timer;
 
@@ -85,7 +75,7 @@ pub struct Settings {
     /// `full` or `rejects-only`, where no policy says otherwise.
     pub mode: Mode,
     /// What becomes of a declare that differs from its queue only in where dead letters go, where no policy says otherwise.
-    pub declares: Declares,
+    pub declares: policy::Declares,
     /// Names of the proxy's objects at the broker.
     pub names: Names,
     /// The user of the proxy's own links: what that one published may say more than others' messages (`dead_letter::proof`).
@@ -135,19 +125,9 @@ pub struct Session {
     /// Octets retained, also of withheld rejects.
     octets: usize,
     pause: Pause,
-    probe: Probe,
-    /// The queue of the last question that was answered, until its command is looked at again.
-    answered: Option<ShortStr>,
-    /// The type of the queue that is declared and was asked for.
-    own_type: Option<(ShortStr, QueueType)>,
-    /// What was new when it was last looked which queues are of interest.
-    news: (u32, u32),
-    /// Intake exchanges for which this connection has shown that it may write to them and to the exchanges that they stand for.
-    permitted: Believed<ShortStr, ()>,
+    declares: Declares,
     /// For the broker, once it may go.
     outbox: Outbox,
-    /// Queues of which was told what their arguments ask for in vain, or lose.
-    told: BTreeSet<ShortStr>,
 }
 
 /// What the code of a session works with during one call: the bytes that are being read, the time, the effects.
@@ -211,13 +191,8 @@ impl Session {
             back: Again::default(),
             octets: 0,
             pause: Pause::default(),
-            probe: Probe::None,
-            answered: None,
-            own_type: None,
-            news: (0, 0),
-            permitted: Believed::new(PERMITTED_FOR, MOST_PERMITTED),
+            declares: Declares::default(),
             outbox: Outbox::default(),
-            told: BTreeSet::new(),
             settings: settings.clone(),
         }
     }
@@ -287,7 +262,7 @@ impl Session {
             }
             Some(Hold::Tickets) => self.tickets.len() < self.max_tickets,
             Some(Hold::Replies) => self.replies.due() <= self.max_replies() / 2,
-            Some(Hold::Probe) => !self.probe.is_on_its_way(),
+            Some(Hold::Probe) => !self.declares.is_on_its_way(),
         };
         if over {
             self.pause.end();
@@ -350,11 +325,18 @@ impl Machine for Session {
         };
         match input {
             Input::Settled(outcomes) => self.settled(&outcomes, &mut turn),
-            Input::Ensured(ensured) => self.ensured(&ensured, &mut turn),
-            Input::Recorded(queue, is_recorded) => {
-                self.recorded(&queue, is_recorded, &mut turn);
+            Input::Ensured(ensured) => {
+                let (declares, mut line) = self.line(&mut turn);
+                declares.ensured(&ensured, &mut line);
             }
-            Input::LookedUp(queue) => self.looked_up(&queue, &mut turn),
+            Input::Recorded(queue, is_recorded) => {
+                let (declares, mut line) = self.line(&mut turn);
+                declares.recorded(&queue, is_recorded, &mut line);
+            }
+            Input::LookedUp(queue) => {
+                let (declares, mut line) = self.line(&mut turn);
+                declares.looked_up(&queue, &mut line);
+            }
         }
         self.release();
         self.leave_when_settled(&mut turn);

@@ -22,7 +22,7 @@ pub(super) const DEAD_LETTER_ROUTING_KEY: &[u8] = b"x-dead-letter-routing-key";
 pub(super) const DEAD_LETTER_STRATEGY: &[u8] = b"x-dead-letter-strategy";
 pub(super) const OVERFLOW: &[u8] = b"x-overflow";
 pub(super) const QUEUE_TYPE: &[u8] = b"x-queue-type";
-const EXPIRES: &[u8] = b"x-expires";
+pub(super) const EXPIRES: &[u8] = b"x-expires";
 /// The TTL that a queue gives each message, in milliseconds (S1.2).
 pub(super) const MESSAGE_TTL: &[u8] = b"x-message-ttl";
 /// Of streams alone: see [`if_there`].
@@ -57,37 +57,24 @@ pub enum Wanted {
     Nothing,
     /// Pass it though it speaks of dead letters: the broker refuses it in its own words, or deals with it better than we.
     Leave(Fallback),
-    /// The same, but if there is such a queue that is ours, the broker must compare it with an intake exchange: else it names the exchange
-    /// where it would have named what we do not know.
-    Compare {
-        /// What its arguments say, as far as we know.
-        said: DeclaredTarget,
-        /// The name of the intake exchange.
-        intake: ShortStr,
-    },
     /// Pass it; once it is accepted the queue is managed: this is what its arguments say.
     Keep(DeclaredTarget),
-    /// Declare the queue with an intake exchange.
-    TakeOver {
-        /// What its arguments say.
-        said: DeclaredTarget,
-        /// The name of the intake exchange.
-        intake: ShortStr,
-    },
-    /// Pass it, and leave its dead letters to the broker; but a queue that was taken over before is declared so again.
-    Native {
-        /// What its arguments say.
-        said: DeclaredTarget,
-        /// The name of the intake exchange that it would have.
-        intake: ShortStr,
-    },
-    /// Pass it, if it fits the queue; if it differs only in where dead letters go, pass it in the words that fit.
-    Match {
-        /// What its arguments say.
-        said: DeclaredTarget,
-        /// The name of the intake exchange that it would have.
-        intake: ShortStr,
-    },
+    /// First the broker is asked what is there: why, what the arguments say as far as we know, and the intake exchange that says so.
+    Probe(Aim, DeclaredTarget, ShortStr),
+}
+
+/// What a declare is examined for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// The queue should get an intake exchange.
+    Full,
+    /// The declare goes on as it is, or, if it differs from the queue only in where dead letters go, in the words that fit.
+    Lenient,
+    /// The queue is left to the broker, unless it was taken over before: then it is declared so again.
+    Off,
+    /// The arguments say something that we do not know. If there is such a queue that is ours, the broker must compare it with an intake exchange:
+    /// else it names the exchange where it would have named what we do not know.
+    Compare,
 }
 
 // === impl DeclareArguments ===
@@ -178,7 +165,7 @@ impl<'a> DeclareArguments<'a> {
             let mode = policy.and_then(|policy| policy.mode).unwrap_or(global);
             return match self.said_in_part().filter(|_| mode != Mode::RejectsOnly) {
                 Some(said) => match self.name_of_intake(&said, names) {
-                    Some(intake) => Wanted::Compare { said, intake },
+                    Some(intake) => Wanted::Probe(Aim::Compare, said, intake),
                     None => Wanted::Leave(Fallback::NotSupported),
                 },
                 None => Wanted::Leave(Fallback::NotSupported),
@@ -192,9 +179,9 @@ impl<'a> DeclareArguments<'a> {
         }
         match (mode, self.name_of_intake(&said, names)) {
             (Mode::RejectsOnly, _) => Wanted::Keep(said),
-            (Mode::Full, Some(intake)) => Wanted::TakeOver { said, intake },
+            (Mode::Full, Some(intake)) => Wanted::Probe(Aim::Full, said, intake),
             (Mode::Full, None) => Wanted::Leave(Fallback::NameTooLong),
-            (Mode::Off, Some(intake)) => Wanted::Native { said, intake },
+            (Mode::Off, Some(intake)) => Wanted::Probe(Aim::Off, said, intake),
             (Mode::Off, None) => Wanted::Nothing,
         }
     }
@@ -206,7 +193,7 @@ impl<'a> DeclareArguments<'a> {
             .as_ref()
             .and_then(|said| self.name_of_intake(said, names));
         match (said, intake) {
-            (Some(said), Some(intake)) => Wanted::Match { said, intake },
+            (Some(said), Some(intake)) => Wanted::Probe(Aim::Lenient, said, intake),
             (None, _) | (_, None) => wanted,
         }
     }

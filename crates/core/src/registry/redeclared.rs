@@ -75,8 +75,15 @@ impl Existing {
 
     /// Whether what dies in the queue comes to the proxy.
     pub fn is_taken_over(&self, names: &Names) -> bool {
+        self.intake(names).is_some()
+    }
+
+    /// The intake exchange to which it comes then.
+    pub fn intake(&self, names: &Names) -> Option<ShortStr> {
         let exchange = self.exchange.as_ref();
-        exchange.is_some_and(|exchange| names.is_intake_exchange(exchange))
+        exchange
+            .filter(|exchange| names.is_intake_exchange(exchange))
+            .cloned()
     }
 
     /// Those of a queue whose messages die into this intake exchange.

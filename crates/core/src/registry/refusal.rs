@@ -20,7 +20,7 @@ use crate::amqp::reply_code::{
 use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 
 use super::arguments::{
-    DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments, ONLY_IF_THERE,
+    DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments, EXPIRES, ONLY_IF_THERE,
 };
 use super::redeclared::Existing;
 use super::wording::cut;
@@ -34,53 +34,69 @@ const INVALID: &[u8] = b"PRECONDITION_FAILED - invalid arg '";
 const OF_QUEUE_TYPE: &[u8] = b" of queue type ";
 const BUT_CURRENT_IS: &[u8] = b" but current is ";
 
-/// What a permission probe learned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Permission {
-    /// The user may write to the exchange: it was asked, and then `x-expires` refused.
-    Granted,
-    /// The user may not do something that this declare needs.
-    Refused,
-    /// Nothing: something else was refused first. The queue exists, for one.
-    Unknown,
-}
-
-/// What the refusal of a form that makes no queue ([`super::arguments::if_there`]) tells of the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// It is not there. The user may write to the exchange that the form names, and nothing else was found wrong.
-    Absent,
-    /// It is not there, and other arguments are refused.
-    Invalid,
-    /// It is there and differs; or the user may not do something; or it cannot be made.
-    Other,
-}
-
-/// What to do with a declare whose rewritten form was refused on the probe's channel.
+/// What the answer to a declare tells of the queue. What is not known is [`There::Else`], never "no such queue".
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fit {
-    /// Forward the rewritten form: what the broker finds fault with is in both, and only this form has it said.
-    Rewritten,
-    /// Forward the rewritten form, but with this intake exchange, which is the queue's: only the strategy or the type differs, and whether
-    /// that matters is for the broker to say.
-    RewrittenAs(ShortStr),
-    /// Forward the original: it fits, or the broker says why not.
-    Original,
+pub enum There {
+    /// It was accepted: the queue is there, and is so.
+    Fits,
+    /// There is none, and only what keeps the form from making one is wrong ([`super::arguments::if_there`]). The user may write to the exchange that
+    /// the form names.
+    Absent,
+    /// The same of the form that is never accepted: the user may write to the exchange, and there was none when that was asked.
+    Granted,
+    /// There is none, and another argument is refused.
+    Invalid,
+    /// The same, and it is one that says where dead letters go. It is in the client's words, not in ours: the default type of the vhost is a stream, or
+    /// somebody named an intake exchange and a key without the proxy.
+    InvalidTarget,
+    /// It has this intake exchange: only the strategy or the type differs, and whether that matters is for the broker to say.
+    Ours(ShortStr),
+    /// It has an intake exchange that says another target.
+    OursOtherwise,
+    /// It has another dead-letter exchange, which is not ours, or not to be seen: a text that is cut so early that the current exchange is not whole.
+    OtherExchange,
+    /// It is there, and differs in what has nothing to do with dead letters.
+    Otherwise,
+    /// The user may not do something that this declare needs; whether that is about the intake exchange.
+    Forbidden {
+        /// That of the form.
+        intake: bool,
+    },
+    /// A binding from the default exchange was refused for that alone (S7.13): the user may write to what was to be bound.
+    MayWrite,
+    /// It was refused for something else.
+    Else,
 }
 
-/// What the refusal of a permission probe tells.
-pub fn permission(code: u16, text: &[u8]) -> Permission {
-    match code {
-        ACCESS_REFUSED => Permission::Refused,
-        PRECONDITION_FAILED if named(text, INVALID) == Some(b"x-expires") => Permission::Granted,
-        _ => Permission::Unknown,
+/// What a refusal tells. `arguments`: those of the client's declare, of which some form was refused.
+pub fn there(code: u16, text: &[u8], arguments: &DeclareArguments<'_>, names: &Names) -> There {
+    let says = |words: &[u8]| memmem::find(text, words).is_some();
+    match (code, named(text, INEQUIVALENT), named(text, INVALID)) {
+        (ACCESS_REFUSED, ..) if says(b"operation not permitted on the default exchange") => {
+            There::MayWrite
+        }
+        (ACCESS_REFUSED, ..) => There::Forbidden {
+            intake: arguments.intake(names).is_some_and(|intake| says(&intake)),
+        },
+        (PRECONDITION_FAILED, Some(DEAD_LETTER_EXCHANGE), _) => {
+            other_exchange(text, arguments, names).unwrap_or(There::OtherExchange)
+        }
+        // It has the same exchange, which is not ours then; or is a stream, and has none.
+        (PRECONDITION_FAILED, Some(DEAD_LETTER_ROUTING_KEY | ONLY_IF_THERE), _) => There::Else,
+        (PRECONDITION_FAILED, Some(_), _) => There::Otherwise,
+        (PRECONDITION_FAILED, _, Some(ONLY_IF_THERE)) => There::Absent,
+        (PRECONDITION_FAILED, _, Some(EXPIRES)) => There::Granted,
+        (PRECONDITION_FAILED, _, Some(DEAD_LETTER_EXCHANGE | DEAD_LETTER_ROUTING_KEY)) => {
+            There::InvalidTarget
+        }
+        (PRECONDITION_FAILED, _, Some(_)) => There::Invalid,
+        _ => There::Else,
     }
 }
 
-/// Whether a binding from the default exchange was refused for that alone (S7.13): the user may write to what was to be bound.
-pub fn may_write(code: u16, text: &[u8]) -> bool {
-    code == ACCESS_REFUSED
-        && memmem::find(text, b"operation not permitted on the default exchange").is_some()
+/// Whether an argument was refused as one of a new queue: there is none.
+pub fn is_of_a_new_queue(code: u16, text: &[u8]) -> bool {
+    code == PRECONDITION_FAILED && named(text, INVALID).is_some()
 }
 
 /// Whether the refusal of the form in which a queue is known says that it is gone, or is another one. Any other only says that the question could not
@@ -104,44 +120,6 @@ pub fn refused_type(code: u16, text: &[u8]) -> Option<QueueType> {
         b"rabbit_quorum_queue" => QueueType::Quorum,
         _ => QueueType::Other,
     })
-}
-
-/// What the refusal of a form that makes no queue tells.
-pub fn presence(code: u16, text: &[u8]) -> Presence {
-    match named(text, INVALID).filter(|_| code == PRECONDITION_FAILED) {
-        Some(ONLY_IF_THERE) => Presence::Absent,
-        Some(_) => Presence::Invalid,
-        None => Presence::Other,
-    }
-}
-
-/// What the refusal of the rewritten form tells, or of any other form.
-///
-/// When the text was cut so early that the current exchange is not whole, the answer is `Original`: that is refused too, and shows the
-/// beginning of an intake name.
-pub fn fit(code: u16, text: &[u8], arguments: &DeclareArguments<'_>, names: &Names) -> Fit {
-    if code != PRECONDITION_FAILED {
-        return Fit::Original;
-    }
-    match (named(text, INEQUIVALENT), named(text, INVALID)) {
-        (Some(DEAD_LETTER_EXCHANGE), _) => {
-            inequivalent_exchange(text, arguments, names).unwrap_or(Fit::Original)
-        }
-        // Both are in the client's words, not in ours: the default type of the vhost is a stream, or somebody named an intake exchange
-        // and a key without the proxy.
-        (_, Some(DEAD_LETTER_EXCHANGE))
-        | (Some(DEAD_LETTER_ROUTING_KEY), _)
-        | (_, Some(DEAD_LETTER_ROUTING_KEY)) => Fit::Original,
-        // A stream: it has no dead-letter exchange.
-        (Some(ONLY_IF_THERE), _) => Fit::Original,
-        (Some(_), _) | (_, Some(_)) => Fit::Rewritten,
-        (None, None) => Fit::Original,
-    }
-}
-
-/// Whether a declare met a queue with another dead-letter exchange: so its rewritten form may fit.
-pub fn may_be_ours(code: u16, text: &[u8]) -> bool {
-    code == PRECONDITION_FAILED && named(text, INEQUIVALENT) == Some(DEAD_LETTER_EXCHANGE)
 }
 
 /// Which intake exchange this queue has, as far as the refusal of a declare shows that. `Some(None)`: it has none.
@@ -203,11 +181,7 @@ pub fn is_channel_limit(code: u16, text: &[u8]) -> bool {
 }
 
 /// `None`: the queue's exchange is not one of ours, or not to be seen.
-fn inequivalent_exchange(
-    text: &[u8],
-    arguments: &DeclareArguments<'_>,
-    names: &Names,
-) -> Option<Fit> {
+fn other_exchange(text: &[u8], arguments: &DeclareArguments<'_>, names: &Names) -> Option<There> {
     // The last one: the queue, which is named before, may have any name.
     let at = memmem::rfind(text, BUT_CURRENT_IS)? + BUT_CURRENT_IS.len();
     let current = text.get(at..)?;
@@ -227,12 +201,12 @@ fn inequivalent_exchange(
         None => current.is_none(),
     };
     if !same(DEAD_LETTER_EXCHANGE, exchange) || !same(DEAD_LETTER_ROUTING_KEY, routing_key) {
-        return Some(Fit::Rewritten);
+        return Some(There::OursOtherwise);
     }
     // What is left to differ are the type and the strategy.
     let sent = arguments.intake(names);
     let current = ShortStr::copy(current).filter(|current| sent.as_ref() != Some(current))?;
-    Some(Fit::RewrittenAs(current))
+    Some(There::Ours(current))
 }
 
 /// The argument that is named first in a text which begins like that.

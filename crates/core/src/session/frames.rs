@@ -93,7 +93,7 @@ impl Session {
         }
         match frame::front(rest) {
             Front::Part(head) | Front::Whole(head, ..) | Front::Unterminated(head)
-                if from == Leg::Client && self.waits_for_probe(head.channel) =>
+                if from == Leg::Client && self.declares.blocks(head.channel, &self.channels) =>
             {
                 self.hold(Hold::Probe, turn);
                 Consumed::Wait
@@ -293,13 +293,7 @@ impl Session {
         turn: &mut Turn<'_>,
         build: impl FnOnce(&mut Vec<u8>),
     ) {
-        if self.may_inject(channel) {
-            build(turn.build(Leg::Broker));
-        } else {
-            let mut frame = Vec::new();
-            build(&mut frame);
-            self.outbox.push(channel, frame);
-        }
+        self.line(turn).1.inject(channel, build);
     }
 
     /// A frame has ended: what waited for that goes out.

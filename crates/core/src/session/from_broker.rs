@@ -57,7 +57,7 @@ impl Session {
             if let Some(user) = &self.peer.user {
                 self.settings.channel_limits.learn(user, turn.now.mono);
             }
-            if self.probe.is_on_its_way() {
+            if self.declares.is_on_its_way() {
                 turn.event(Event::ProbeOverLimit);
             }
         }
@@ -72,8 +72,9 @@ impl Session {
             ..
         } = method;
         let rest = turn.src.get(method.range().end..).unwrap_or_default();
-        if self.probe.channel() == Some(channel) {
-            self.probe_reply(method, turn);
+        if self.declares.channel() == Some(channel) {
+            let (declares, mut line) = self.line(turn);
+            declares.probe_reply(method, &mut line);
             return Handled::Done;
         }
         let Some(state) = self.channels.get_mut(&channel) else {
@@ -84,9 +85,8 @@ impl Session {
         }
         match id {
             MethodId::CHANNEL_CLOSE => {
-                self.abandon_takeover(channel, turn);
-                let own = self.own_type.take();
-                self.own_type = own.filter(|(queue, _)| !self.is_being_declared(queue));
+                let (declares, mut line) = self.line(turn);
+                declares.abandon(channel, &mut line);
                 match self.reworded(method, turn) {
                     Some(frame) => turn.build(Leg::Client).extend_from_slice(&frame),
                     None => turn.pass(Leg::Broker, method.range()),
@@ -225,9 +225,9 @@ impl Session {
                     .unwrap_or_default();
                 state.last_queue = queue.clone();
                 state.name_consumers();
-                self.own_type.take_if(|(of, _)| *of == queue);
                 if let Some(accepted) = accepted {
-                    self.accepted(queue, &asked, accepted, turn);
+                    let (declares, mut line) = self.line(turn);
+                    declares.accepted(queue, &asked, accepted, &mut line);
                 }
             }
             Expected::Purge(queue) => self.tell_of_waiting(queue, false, turn),
@@ -265,7 +265,10 @@ impl Session {
                     self.delivered(channel, tag, Some(consumer), by, got.redelivered, turn);
                 }
             }
-            Expected::Barrier => self.barrier_passed(turn),
+            Expected::Barrier => {
+                let (declares, mut line) = self.line(turn);
+                declares.quiet(&mut line);
+            }
             Expected::Get(_) | Expected::Recover | Expected::Open | Expected::Other => {}
         }
         unseen

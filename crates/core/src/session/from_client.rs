@@ -25,7 +25,7 @@ impl Session {
                 return self.hold_withheld(Channels::All, turn);
             }
             // What the broker still says to the probe is nothing for the client.
-            MethodId::CONNECTION_CLOSE if self.probe.is_on_its_way() => {
+            MethodId::CONNECTION_CLOSE if self.declares.is_on_its_way() => {
                 return self.hold(Hold::Probe, turn);
             }
             MethodId::CONNECTION_CLOSE | MethodId::CONNECTION_CLOSE_OK => self.connection_closes(),
@@ -33,7 +33,7 @@ impl Session {
                 return Handled::Done;
             }
             // Other rights may come with it.
-            MethodId::CONNECTION_UPDATE_SECRET => self.permitted.clear(),
+            MethodId::CONNECTION_UPDATE_SECRET => self.declares.forget_rights(),
             _ => self.peer.watch(method.id, method.payload),
         }
         turn.pass_method(method)
@@ -99,13 +99,14 @@ impl Session {
             return Handled::Done;
         }
         let begins = self.begins_to_read(method);
+        let (declares, mut line) = self.line(turn);
         if let Some(queue) = begins.as_ref().filter(|_| wants_settling(method))
-            && self.must_verify(queue, turn)
+            && declares.must_verify(queue, &mut line)
         {
             return Handled::Wait;
         }
         if id == MethodId::QUEUE_DECLARE {
-            return self.declare(method, turn);
+            return declares.declare(method, &mut line);
         }
         let retried = begins.is_some_and(|queue| self.retries(&queue).is_some());
         self.client_request(method, retried);

@@ -33,7 +33,7 @@ impl Session {
         if self.life.is_watching() {
             self.count_crash(inside_frame, turn);
         }
-        let settled = self.tickets.is_empty() && self.probe.declaring().is_none();
+        let settled = self.tickets.is_empty() && self.declares.declaring().is_none();
         if !self.life.is_watching() || settled || inside_frame {
             // Nothing to do for it, or the broker waits for the end of a frame that will never come: it returns all to the queues.
             let until = turn.now.mono.after(self.settings.limits.now().close_wait);
@@ -69,7 +69,7 @@ impl Session {
         let Some(state) = self.channels.get(&channel) else {
             return;
         };
-        if state.unacked.is_publishing() || self.probe.declaring() == Some(channel) {
+        if state.unacked.is_publishing() || self.declares.declaring() == Some(channel) {
             // An auto-delete queue would go with its last consumer, and a reject that had to be forwarded would find nothing.
             let stays = |consumer: &Consumer| !self.registry.is_auto_delete(&consumer.queue);
             let consumers: Vec<ShortStr> = state
@@ -104,7 +104,7 @@ impl Session {
         }
         let may_wait = self.life.is_answer_awaited();
         let sent = self.outbox.is_empty() && !self.client.is_inside();
-        if self.tickets.is_empty() && self.probe.declaring().is_none() && (sent || !may_wait) {
+        if self.tickets.is_empty() && self.declares.declaring().is_none() && (sent || !may_wait) {
             self.say_goodbye(turn);
         }
     }

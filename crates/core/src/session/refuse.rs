@@ -16,7 +16,7 @@ use crate::amqp::version::Version;
 use crate::machine::{Event, Leg};
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::generated;
-use crate::registry::refusal::{self, Presence, decode_names_in};
+use crate::registry::refusal::{self, There, decode_names_in};
 use crate::registry::wording::cut;
 
 use super::channel::Reword;
@@ -187,8 +187,10 @@ impl Session {
 impl Session {
     /// Whether the broker refused a declare only as there is no such queue any more: it names an argument, or an exchange, of ours.
     fn missed(&self, close: &Close<'_>, arguments: &[u8]) -> bool {
-        let own = DeclareArguments::read(arguments).is_conditional();
-        let absent = refusal::presence(close.code, close.text) == Presence::Absent && !own;
+        let arguments = DeclareArguments::read(arguments);
+        let names = &self.settings.names;
+        let there = refusal::there(close.code, close.text, &arguments, names);
+        let absent = there == There::Absent && !arguments.is_conditional();
         let hidden = || decode_names_in(close.text, &self.settings.names).is_some();
         absent || close.code == ACCESS_REFUSED && hidden()
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::amqp::STREAM_OFFSET;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
-use crate::amqp::method::{MethodId, QueueDeclare};
+use crate::amqp::method::MethodId;
 use crate::amqp::properties::{Properties, has_headers};
 use crate::amqp::table::Table;
 use crate::amqp::version::Version;
@@ -12,9 +12,8 @@ use crate::dead_letter::retries::{Attempts, OnCrash, Retries, Returned};
 use crate::dead_letter::{self, Disposal, Return};
 use crate::machine::{Event, Fallback, Limit, Publication, Purpose, Reason};
 use crate::objects::{OwnObject, QueueType};
-use crate::registry::in_vain;
-use crate::registry::policy::{Mode, Queue};
-use crate::registry::said_retries::{self, SaidRetries};
+use crate::registry::policy::Queue;
+use crate::registry::said_retries::SaidRetries;
 
 use super::channel::Channel;
 use super::instead::Asked;
@@ -23,63 +22,10 @@ use super::unacked::Retained;
 use super::{Session, Turn};
 
 impl Session {
-    /// What a declare says of retries, and its method without what the broker does not want to see, if there is such a thing.
-    pub(super) fn retries_of_declare(&self, payload: &[u8]) -> (SaidRetries, Option<Vec<u8>>) {
-        let Ok(declare) = QueueDeclare::parse(payload) else {
-            return Default::default();
-        };
-        let said = SaidRetries::of_arguments(declare.arguments);
-        if said.is_silent() || declare.has(QueueDeclare::PASSIVE) || self.rules().is_none() {
-            return Default::default();
-        }
-        let queue_type = self.type_of(&declare);
-        if self.mode_of(&self.policy_name(&declare), queue_type) == Mode::Off {
-            return Default::default();
-        }
-        let method = |arguments: Vec<u8>| {
-            let mut method = Vec::with_capacity(payload.len());
-            let before = payload.len() - declare.arguments.len() - 4;
-            method.extend_from_slice(payload.get(..before).unwrap_or_default());
-            method.extend_from_slice(&(arguments.len() as u32).to_be_bytes());
-            method.extend_from_slice(&arguments);
-            method
-        };
-        let without = said_retries::without(declare.arguments, queue_type);
-        (said, without.map(method))
-    }
-
-    /// Says once of a queue what its declare asks of retries in vain, or that it goes with messages in it.
-    pub(super) fn tell_of_retries(&mut self, payload: &[u8], turn: &mut Turn<'_>) {
-        let Ok(declare) = QueueDeclare::parse(payload) else {
-            return;
-        };
-        if declare.has(QueueDeclare::PASSIVE) || self.rules().is_none() {
-            return;
-        }
-        let queue_type = self.type_of(&declare);
-        if let Some(problem) = in_vain::goes_with_messages(declare.arguments, queue_type)
-            && let Some(queue) = self.untold(declare.queue)
-        {
-            turn.event(Event::GoesWithMessages { queue, problem });
-        }
-        let delays = |said| {
-            let retries = self.retries_for(&self.policy_name(&declare), queue_type, said);
-            retries.is_some_and(|retries| retries.back_off.is_some())
-        };
-        let Some(problem) = said_retries::in_vain(declare.arguments, delays) else {
-            return;
-        };
-        if self.mode_of(&self.policy_name(&declare), queue_type) != Mode::Off
-            && let Some(queue) = self.untold(declare.queue)
-        {
-            turn.event(Event::RetriesInVain { queue, problem });
-        }
-    }
-
     /// The broker has purged or deleted this queue, whoever declared it: it cannot reach what waits for a retry.
     pub(super) fn tell_of_waiting(&mut self, queue: ShortStr, deleted: bool, turn: &mut Turn<'_>) {
         if self.registry.get(&queue).is_none() {
-            self.adopt_if_meant(&queue);
+            self.line(turn).1.adopt_if_meant(&queue);
         }
         if let Some(Retries {
             back_off: Some(_), ..
@@ -87,38 +33,6 @@ impl Session {
         {
             turn.event(Event::StillWaiting { queue, deleted });
         }
-    }
-
-    /// A queue of which nothing was told yet, as far as that can be remembered.
-    fn untold(&mut self, queue: &[u8]) -> Option<ShortStr> {
-        let most = self.settings.limits.now().fixed.queues;
-        let queue = ShortStr::copy(queue).filter(|_| self.told.len() < most)?;
-        self.told.insert(queue.clone()).then_some(queue)
-    }
-
-    pub(super) fn mode_of(&self, name: &[u8], queue_type: QueueType) -> Mode {
-        let ours = self.settings.policies.ours();
-        let policy = ours.matching(Queue {
-            vhost: &self.peer.vhost,
-            name,
-            queue_type,
-        });
-        let by_policy = policy.and_then(|policy| policy.mode);
-        by_policy.unwrap_or(self.settings.mode)
-    }
-
-    /// Whether the queue of a declare that says this will have retries; or would have, if the declare did not say otherwise than a policy.
-    pub(super) fn is_retried(&self, payload: &[u8], said: SaidRetries) -> bool {
-        let declare = QueueDeclare::parse(payload);
-        let declare = declare
-            .ok()
-            .filter(|declare| !declare.has(QueueDeclare::PASSIVE));
-        declare.is_some_and(|declare| {
-            let queue_type = self.type_of(&declare);
-            let name = self.policy_name(&declare);
-            let asks = |said| self.retries_for(&name, queue_type, said).is_some();
-            asks(said) || asks(SaidRetries::default())
-        })
     }
 
     pub(super) fn retries_for(

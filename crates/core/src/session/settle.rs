@@ -10,13 +10,13 @@ use crate::dead_letter::Disposal;
 use crate::machine::{Event, Fallback, Leg, Limit};
 use crate::registry::Standing;
 
+use super::declares::Why;
 use super::frames::{Handled, Method};
 use super::instead::Asked;
 use super::ordering::Channels;
 use super::pause::Hold;
 use super::retries;
 use super::unacked::Retained;
-use super::verify::Why;
 use super::{Session, Turn};
 
 /// Into how many pieces a `multiple` may be split; beyond, it waits for the withheld rejects below it. A channel gives a quorum queue 32
@@ -269,7 +269,8 @@ impl Session {
             return false;
         };
         let queue = retained.queue.clone();
-        self.verify(&queue, Why::Dies, turn)
+        let (declares, mut line) = self.line(turn);
+        declares.verify(&queue, Why::Dies, &mut line)
     }
 
     /// Hands what becomes of one delivery to the publisher, if it is ours to do.

@@ -54,7 +54,7 @@ impl Session {
     pub(super) fn connection_closes(&mut self) {
         self.handshake_until = None;
         self.abandon_all();
-        self.hide_probe();
+        self.declares.give_up(&mut self.channels);
         let unseen = self.channels.values().any(|state| state.expects_unseen());
         match self.life.hears_client() && unseen {
             true => self.client.raw = true,
@@ -78,13 +78,6 @@ impl Session {
         if goes && !consumers.any(|other| other.queue == *queue && !other.ending) {
             self.registry.leave(queue);
         }
-    }
-
-    /// Whether a queue cannot be managed yet, as deliveries of an earlier one of that name are unsettled: to a classic queue their tags mean its own
-    /// messages, so that only the broker can tell what dies.
-    pub(super) fn is_held_back(&self, queue: &[u8]) -> bool {
-        let mut channels = self.channels.values();
-        self.registry.get(queue).is_none() && channels.any(|state| state.unacked.retains_of(queue))
     }
 
     /// The broker has, or will have, settled all that was delivered on this channel up to now.

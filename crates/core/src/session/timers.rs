@@ -49,7 +49,7 @@ impl Session {
             Timer::Hold => self.pause.until(),
             Timer::Phase => self.life.until(),
             Timer::Handshake => self.handshake_until,
-            Timer::Probe => self.probe.until(),
+            Timer::Probe => self.declares.until(),
             Timer::PublishAgain => self.again.at(),
             Timer::ReturnUncopied => self.back.at(),
         }
@@ -65,7 +65,10 @@ impl Session {
                 turn.event(Event::LimitMet(Limit::HandshakeTimeout));
                 self.life.enter(Phase::Done);
             }
-            Timer::Probe => self.probe_timeout(turn),
+            Timer::Probe => {
+                let (declares, mut line) = self.line(turn);
+                declares.timed_out(&mut line);
+            }
             Timer::PublishAgain => self.publish_again(turn),
             Timer::ReturnUncopied => self.return_uncopied(turn),
         }

@@ -9,7 +9,7 @@ use crate::amqp::version::Version;
 use crate::dead_letter::{Lookup, Target};
 use crate::machine::Fallback;
 use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
-use crate::registry::arguments::{DeclareArguments, Wanted};
+use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
 use crate::registry::broker_policy::BrokerPolicies;
 use crate::registry::generated;
 use crate::registry::handling::Circumstances;
@@ -18,8 +18,7 @@ use crate::registry::policy::{
     ApplyTo, BadPattern, Definition, Mode, Pattern, Policies, Policy, Queue,
 };
 use crate::registry::refusal::{
-    Fit, decode_names_in, ends_knowledge, fit, is_channel_limit, permission, presence,
-    refused_type, seen_with,
+    There, decode_names_in, ends_knowledge, is_channel_limit, refused_type, seen_with, there,
 };
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::wording::Wording;
@@ -163,18 +162,10 @@ impl Scene {
                 None
             }
             "wanted" => Some(self.wanted(&line)),
-            "permission" => {
-                let (code, text) = refusal(text);
-                Some(format!("{:?}", permission(code, text)).to_lowercase())
-            }
             "refused" => {
                 let (code, text) = refusal(text);
                 let arguments = DeclareArguments::read(&self.arguments);
-                Some(match fit(code, text, &arguments, &self.names) {
-                    Fit::Rewritten => "forward rewritten".to_owned(),
-                    Fit::RewrittenAs(intake) => format!("forward rewritten as {intake}"),
-                    Fit::Original => "forward original".to_owned(),
-                })
+                Some(show_there(&there(code, text, &arguments, &self.names)))
             }
             "seen" => {
                 let (code, text) = refusal(text);
@@ -196,10 +187,6 @@ impl Scene {
                     version: Some(Version(3, 13, 0)),
                 };
                 Some(handled(&line, &self.arguments, &self.names, &circumstances))
-            }
-            "presence" => {
-                let (code, text) = refusal(text);
-                Some(format!("{:?}", presence(code, text)).to_lowercase())
             }
             "verify" => {
                 let (code, text) = refusal(text);
@@ -332,11 +319,11 @@ impl Scene {
             Wanted::Leave(Fallback::NameTooLong) => "leave: name too long".to_owned(),
             Wanted::Leave(Fallback::NotSupported) => "leave: not supported".to_owned(),
             Wanted::Leave(other) => panic!("{other:?}"),
-            Wanted::Compare { intake, .. } => format!("compare as {intake}"),
-            Wanted::Native { intake, .. } => format!("native, or as {intake}"),
-            Wanted::Match { .. } => unreachable!("no table has lenient declares"),
+            Wanted::Probe(Aim::Compare, _, intake) => format!("compare as {intake}"),
+            Wanted::Probe(Aim::Off, _, intake) => format!("native, or as {intake}"),
+            Wanted::Probe(Aim::Lenient, ..) => unreachable!("no table has lenient declares"),
             Wanted::Keep(said) => format!("keep {}", target(&said)),
-            Wanted::TakeOver { said, intake } => [
+            Wanted::Probe(Aim::Full, said, intake) => [
                 format!("take over {}", target(&said)),
                 format!(
                     "rewritten  {}",
@@ -386,6 +373,25 @@ pub(super) fn queue_type(line: &Line) -> QueueType {
         None => QueueType::Default,
         Some(_) => QueueType::Other,
     }
+}
+
+fn show_there(there: &There) -> String {
+    let words = match there {
+        There::Fits => "fits",
+        There::Absent => "none",
+        There::Granted => "none, and the user may write to the exchange",
+        There::Invalid => "none, and an argument is invalid",
+        There::InvalidTarget => "none, and where dead letters go is invalid",
+        There::Ours(intake) => return format!("ours as {intake}"),
+        There::OursOtherwise => "ours, with another target",
+        There::OtherExchange => "another dead-letter exchange",
+        There::Otherwise => "another argument differs",
+        There::Forbidden { intake: true } => "forbidden: the intake exchange",
+        There::Forbidden { intake: false } => "forbidden",
+        There::MayWrite => "the user may write to the exchange",
+        There::Else => "unknown",
+    };
+    words.to_owned()
 }
 
 fn show_intake(intake: &DeclaredTarget) -> String {

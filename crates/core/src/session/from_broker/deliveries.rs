@@ -70,10 +70,11 @@ impl Session {
             return;
         };
         if !retried && self.registry.get(&queue).is_none() {
+            let (declares, mut line) = self.line(turn);
             match consumer {
-                Some(_) => self.look_again(turn),
+                Some(_) => declares.look_again(&mut line),
                 // Of a get nothing else remembers what was new when it was sent.
-                None => self.adopt_or_assume(&queue, turn),
+                None => line.adopt_or_assume(&queue),
             }
         }
         let known = self.registry.get(&queue).is_some();

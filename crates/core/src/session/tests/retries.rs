@@ -63,7 +63,8 @@ pub(super) fn of(settings: Settings, declared: Declared) -> Script {
         fx: &mut script.fx,
         mute: false,
     };
-    script.session.manage(name("orders"), declared, &mut turn);
+    let (_, mut line) = script.session.line(&mut turn);
+    line.manage(name("orders"), declared);
     let mut script = script.consume("orders").consume("other");
     script.events.clear();
     script

@@ -231,17 +231,14 @@ impl Script {
             fx: &mut self.fx,
             mute: false,
         };
-        self.session.manage(
-            name(queue),
-            Declared {
-                said: DeclaredTarget::Target(target),
-                retries: SaidRetries::default(),
-                queue_type: QueueType::Classic,
-                taken_over,
-                form,
-            },
-            &mut turn,
-        );
+        let declared = Declared {
+            said: DeclaredTarget::Target(target),
+            retries: SaidRetries::default(),
+            queue_type: QueueType::Classic,
+            taken_over,
+            form,
+        };
+        self.session.line(&mut turn).1.manage(name(queue), declared);
         self.collect(&[]);
         self
     }

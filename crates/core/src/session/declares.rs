@@ -1,0 +1,376 @@
+//! Declares: what is asked before one goes on, in which form it does, and what is known of its queue then. With that goes all else for which the broker
+//! is asked about a queue.
+//!
+//! ```text
+//!  declare ── no probe can be made ──▶ in doubt: how was the queue last seen, by this session or another?
+//!                 │
+//!                 ▼
+//!              Quieting: all that the client sent before on its channel is answered
+//!                 │ mode `off` ──▶ AsItIs: the original form. It fits, or the broker says why not; where it meets a queue that may have been
+//!                 ▼                   taken over: IfThere, like any other
+//!              IfThere: is there such a queue?              (rewritten arguments, x-max-age: makes nothing, S7.3)
+//!                 │ no, and the user may write              │ there is        │ there is another
+//!                 │ to the intake exchange                  ▼                 ▼
+//!                 ▼                                      Ensuring        the broker's words tell what goes on
+//!              Never: may the user write to                 │
+//!                 the exchange?  (original arguments,       ▼
+//!                 │ x-expires -1: makes nothing, S7.6)   the rewritten form goes on, as one that makes no queue
+//!                 │ yes            │ 403 ──▶ the original
+//!                 ▼
+//!              Ensuring: the intake exchange ──▶ Rewritten: that form makes the queue ──▶ it goes on
+//! ```
+//! [`table`] has the rules, `takeover` carries them out. The client is not read meanwhile. The probe has a channel of its own beside the client's, on
+//! the client's connection, since exclusive queues are visible only there.
+//!
+//! Two things hold at each arrow, however the queue comes and goes in between. A form that can make a queue is sent only when this connection
+//! has shown that it may write to both exchanges, and the intake exchange is there; any other rewritten form is one that makes none. And the
+//! intake exchange is made only for a queue that has it, or when both permissions are known: behind a 403 nothing is left.
+//!
+//! In doubt (no probe can be made, `probe-timeout`) a queue that was last seen with this intake exchange is declared with it, in the form that
+//! makes none; all others as the client wrote them.
+
+mod default_type;
+mod inquiry;
+mod known;
+mod lenient;
+mod pending;
+mod question;
+mod read;
+mod table;
+mod takeover;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::amqp::frame;
+use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::method::{Close, MethodId, QueueDeclare};
+use crate::amqp::reply;
+use crate::machine::{Event, Fallback, Leg, Mono};
+use crate::objects::DeclaredTarget;
+use crate::registry::arguments::Wanted;
+use crate::registry::believed::Believed;
+
+use super::channel::Channel;
+use super::frames::{Handled, Method};
+use super::line::Line;
+use super::replies::{Accepted, asked_for};
+
+pub(super) use question::Why;
+
+use pending::Pending;
+use question::{Answer, Question};
+
+/// How long the broker's yes is believed, in the connection to which it was said.
+const PERMITTED_FOR: Duration = Duration::from_secs(60);
+/// For so many intake exchanges.
+const MOST_PERMITTED: usize = 64;
+const UNREADABLE: Close<'_> = Close {
+    code: 0,
+    text: b"",
+    class: 0,
+    method: 0,
+};
+
+/// What a session asks for its client, one thing at a time, and what it keeps of the answers.
+#[derive(Debug)]
+pub(super) struct Declares {
+    asked: Option<Asked>,
+    /// When that must have been decided.
+    until: Mono,
+    /// The channel on which the broker is asked.
+    probe: ChannelId,
+    /// Whether that is open, as far as the broker will see it; while nothing is asked, it is being closed.
+    open: bool,
+    /// The queue of the last question that was answered, until its command goes on.
+    answered: Option<ShortStr>,
+    /// Intake exchanges for which this connection has shown that it may write to them and to the exchanges that they stand for.
+    permitted: Believed<ShortStr, ()>,
+    /// What was new when it was last looked which queues are of interest.
+    news: (u32, u32),
+    /// Queues of which was told what their arguments ask for in vain, or lose.
+    told: BTreeSet<ShortStr>,
+}
+
+#[derive(Debug)]
+enum Asked {
+    /// Which form of a declare fits.
+    Declare(Box<Pending>),
+    /// What a queue is.
+    Queue(Question),
+}
+
+// === impl Declares ===
+
+impl Default for Declares {
+    fn default() -> Declares {
+        Declares {
+            asked: None,
+            until: Mono::default(),
+            probe: ChannelId::CONNECTION,
+            open: false,
+            answered: None,
+            permitted: Believed::new(PERMITTED_FOR, MOST_PERMITTED),
+            news: (0, 0),
+            told: BTreeSet::new(),
+        }
+    }
+}
+
+impl Declares {
+    /// A `queue.declare` of the client. It may have to wait for the end of another.
+    pub(super) fn declare(&mut self, method: Method<'_>, line: &mut Line<'_, '_>) -> Handled {
+        let channel = method.channel;
+        let stripped = without_line_breaks(method.payload);
+        let payload = stripped.as_deref().unwrap_or(method.payload);
+        let declare = QueueDeclare::parse(payload).ok();
+        let Some(declare) = declare.filter(|declare| !declare.has(QueueDeclare::PASSIVE)) else {
+            let queue = declare.and_then(|declare| ShortStr::copy(declare.queue));
+            let unseen = declare.is_some_and(|declare| declare.has(QueueDeclare::NO_WAIT));
+            line.expect_declare(channel, queue.unwrap_or_default(), None, unseen);
+            line.pass_declare(method, payload, None);
+            return Handled::Done;
+        };
+        let is_it = |queue: &ShortStr| **queue == *declare.queue;
+        let is_answered = self.answered.as_ref().is_some_and(is_it);
+        let own = line
+            .registry
+            .queue_type(declare.queue)
+            .filter(|_| is_answered);
+        let mut read = line.read(declare, payload, own);
+        if self.waits_for_the_type(&read, is_answered, line) {
+            return Handled::Wait;
+        }
+        self.tell_of_retries(&read, line);
+        let (retries, taken_out) = line.retries_of_declare(&read);
+        if let Some(payload) = &taken_out
+            && let Ok(declare) = QueueDeclare::parse(payload)
+        {
+            (read.payload, read.declare) = (payload, declare);
+        }
+        let wanted = match line.undecided(&read) {
+            Some(queue) => {
+                let cause = Fallback::GeneratedName;
+                line.turn.event(Event::DeclareLeft { queue, cause });
+                read.wanted_by_name()
+            }
+            None => line.wanted(&read),
+        };
+        let accepted = match wanted {
+            Wanted::Nothing => {
+                let nothing = DeclaredTarget::Policy {
+                    at_least_once: false,
+                };
+                let declared = read.as_it_is(nothing, retries);
+                match line.is_retried(&read, retries) {
+                    true => Accepted::Managed(declared),
+                    false => Accepted::Plain(declared),
+                }
+            }
+            Wanted::Leave(cause) => {
+                line.remember_declared(channel, read.declare);
+                let queue = read.queue();
+                line.turn.event(Event::DeclareLeft { queue, cause });
+                Accepted::Type(read.declare.bits, read.queue_type)
+            }
+            Wanted::Keep(said) => Accepted::Managed(read.as_it_is(said, retries)),
+            Wanted::Probe(..) if self.is_on_its_way() => return line.hold(),
+            Wanted::Probe(aim, said, intake) => {
+                let is_lenient = line.is_lenient(&read);
+                let pending =
+                    Pending::new(channel, &read, (aim, said, intake), retries, is_lenient);
+                self.answered = None;
+                self.begin(Box::new(pending), line);
+                return Handled::Done;
+            }
+        };
+        self.answered = None;
+        let unseen = declare.has(QueueDeclare::NO_WAIT);
+        line.expect_declare(channel, read.queue(), Some(accepted), unseen);
+        line.pass_declare(method, payload, taken_out.as_deref());
+        Handled::Done
+    }
+
+    /// Whether something is asked, or the channel is still being closed.
+    pub(super) fn is_on_its_way(&self) -> bool {
+        self.asked.is_some() || self.open
+    }
+
+    /// The channel on which the broker answers.
+    pub(super) fn channel(&self) -> Option<ChannelId> {
+        self.open.then_some(self.probe)
+    }
+
+    /// When what is asked must have been decided.
+    pub(super) fn until(&self) -> Option<Mono> {
+        self.asked.as_ref().map(|_| self.until)
+    }
+
+    /// The channel on which a declare of the client's is with us, undecided.
+    pub(super) fn declaring(&self) -> Option<ChannelId> {
+        match &self.asked {
+            Some(Asked::Declare(pending)) => Some(pending.channel),
+            Some(Asked::Queue(_)) | None => None,
+        }
+    }
+
+    /// Other rights have come, or may have.
+    pub(super) fn forget_rights(&mut self) {
+        self.permitted.clear();
+    }
+
+    /// Whether what the client says on a channel must wait until the probe's is closed. The broker counts that one as open until then: a
+    /// further one could be refused, though the client has not as many as it may have. And the number might be the probe's own.
+    pub(super) fn blocks(
+        &self,
+        channel: ChannelId,
+        channels: &BTreeMap<ChannelId, Box<Channel>>,
+    ) -> bool {
+        self.is_on_its_way() && channel != ChannelId::CONNECTION && !channels.contains_key(&channel)
+    }
+
+    /// The connection is closed, and nobody asks any more. What comes on the probe's channel is nothing for the client all the same.
+    pub(super) fn give_up(&mut self, channels: &mut BTreeMap<ChannelId, Box<Channel>>) {
+        self.asked = None;
+        if std::mem::take(&mut self.open) {
+            let hidden = Channel {
+                hidden: true,
+                ..Channel::default()
+            };
+            channels.insert(self.probe, Box::new(hidden));
+        }
+    }
+
+    /// The client's channel is closed: no queue comes of its declare.
+    pub(super) fn abandon(&mut self, channel: ChannelId, line: &mut Line<'_, '_>) {
+        self.answered = None;
+        if self
+            .take_declare(|pending| pending.channel == channel)
+            .is_some()
+        {
+            self.end(line);
+        }
+    }
+
+    /// The bound on probing has passed.
+    pub(super) fn timed_out(&mut self, line: &mut Line<'_, '_>) {
+        match self.asked.take() {
+            Some(Asked::Declare(pending)) => self.too_late(pending, line),
+            Some(Asked::Queue(question)) if question.form.is_some() => {
+                self.told(question, Answer::None, line);
+            }
+            Some(Asked::Queue(question)) => {
+                let queue = question.queue.clone();
+                self.asked = Some(Asked::Queue(question));
+                self.looked_up(&queue, line);
+            }
+            None => {}
+        }
+    }
+
+    /// The broker says something on the probe's channel. The client never sees it.
+    pub(super) fn probe_reply(&mut self, method: Method<'_>, line: &mut Line<'_, '_>) {
+        let probe = method.channel;
+        let refused = match method.id {
+            MethodId::QUEUE_DECLARE_OK => None,
+            MethodId::CHANNEL_CLOSE => {
+                // If it crossed our own close, the client goes on already, and may be within a frame; and ours is answered all the same.
+                line.inject(probe, |out| reply::close_ok(out, probe));
+                self.open = self.asked.is_none();
+                Some(Close::parse(method.payload).unwrap_or(UNREADABLE))
+            }
+            MethodId::CHANNEL_CLOSE_OK => {
+                self.open &= self.asked.is_some();
+                return;
+            }
+            _ => return,
+        };
+        match self.asked.take() {
+            Some(Asked::Declare(pending)) => self.answered(pending, refused, line),
+            Some(Asked::Queue(question)) if question.form.is_some() => {
+                let answer = refused.map_or(Answer::Fits, Answer::Refused);
+                self.told(question, answer, line);
+            }
+            other => self.asked = other,
+        }
+    }
+
+    /// Sends that on the probe's channel, which is opened for it when it is not open.
+    fn say(&mut self, frames: &[u8], line: &mut Line<'_, '_>) {
+        let probe = self.probe;
+        let is_open = std::mem::replace(&mut self.open, true);
+        line.inject(probe, |out| {
+            if !is_open {
+                reply::channel_open(out, probe);
+            }
+            out.extend_from_slice(frames);
+        });
+    }
+
+    /// A number for the probe's channel, or why there is none: the broker counts channels, not numbers (S7.10).
+    fn take_number(&mut self, line: &Line<'_, '_>) -> Result<(), Fallback> {
+        let limits = &line.settings.channel_limits;
+        let is_limited = |user: &ShortStr| limits.has(user, line.now());
+        if line.peer.user.as_ref().is_some_and(is_limited) {
+            return Err(Fallback::ChannelLimit);
+        }
+        let mut numbers = (1..=u16::MAX).rev().map(ChannelId);
+        let free = numbers.find(|channel| !line.channels.contains_key(channel));
+        let has_room = line.channels.len() < line.peer.channel_max();
+        self.probe = free.filter(|_| has_room).ok_or(Fallback::NoChannel)?;
+        Ok(())
+    }
+
+    fn take_declare(&mut self, is_it: impl Fn(&Pending) -> bool) -> Option<Box<Pending>> {
+        let is_it = |asked: &mut Asked| matches!(asked, Asked::Declare(pending) if is_it(pending));
+        match self.asked.take_if(is_it) {
+            Some(Asked::Declare(pending)) => Some(pending),
+            Some(Asked::Queue(_)) | None => None,
+        }
+    }
+
+    /// Decided: the probe's channel is closed, and the client may go on.
+    fn end(&mut self, line: &mut Line<'_, '_>) {
+        line.release();
+        if self.open {
+            let probe = self.probe;
+            line.inject(probe, |out| {
+                reply::close(out, probe, 200, b"", MethodId(0, 0));
+            });
+        }
+    }
+}
+
+impl Line<'_, '_> {
+    /// Whether the broker survives refusing a probe: some versions cannot write every name.
+    fn can_refuse(&self, queue: &[u8], exchange: &[u8], intake: &[u8]) -> bool {
+        let vhost = &self.peer.vhost;
+        let wording = self.peer.wording;
+        wording.is_some_and(|wording| wording.can_refuse(queue, vhost, exchange, intake))
+    }
+
+    /// Passes a declare as it came, or with this payload, and with its reply asked for.
+    fn pass_declare(&mut self, method: Method<'_>, payload: &[u8], taken_out: Option<&[u8]>) {
+        let asking = asked_for(MethodId::QUEUE_DECLARE, taken_out.unwrap_or(payload));
+        match asking.as_deref().or(taken_out) {
+            Some(payload) => frame::put(self.turn.build(Leg::Broker), 1, method.channel, |out| {
+                out.extend_from_slice(payload)
+            }),
+            None => self.turn.pass(Leg::Client, method.range()),
+        }
+    }
+}
+
+/// The declare without the line breaks in its queue's name, if there are any: the broker removes them, too (`strip_cr_lf`). A name that consists
+/// of line breaks alone stays as it is: an empty name would ask the broker to generate one.
+fn without_line_breaks(payload: &[u8]) -> Option<Vec<u8>> {
+    const NAME: usize = 6; // behind class, method and ticket
+    let declare = QueueDeclare::parse(payload).ok()?;
+    let mut name = declare.queue.to_vec();
+    name.retain(|octet| !b"\r\n".contains(octet));
+    let rest = payload.get(NAME + 1 + declare.queue.len()..)?;
+    let stripped = [payload.get(..NAME)?, &[name.len() as u8], &name, rest].concat();
+    (!name.is_empty() && name.len() < declare.queue.len()).then_some(stripped)
+}

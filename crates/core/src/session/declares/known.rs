@@ -1,0 +1,199 @@
+//! Which queues a session manages: those whose rejects or returns are ours to do.
+
+use std::collections::BTreeSet;
+
+use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::dead_letter::Lookup;
+use crate::dead_letter::retries::Retries;
+use crate::machine::{Event, Fallback, Limit};
+use crate::objects::QueueType;
+use crate::registry::arguments::DeclareArguments;
+use crate::registry::policy::{Mode, Policy, Queue};
+use crate::registry::said_retries::SaidRetries;
+use crate::registry::{Declared, Form, generated};
+use crate::session::line::Line;
+use crate::session::replies::{Accepted, Expected};
+
+use super::Declares;
+
+impl Declares {
+    /// The broker has accepted a declare; `asked`: the name that it had.
+    pub(in crate::session) fn accepted(
+        &mut self,
+        queue: ShortStr,
+        asked: &[u8],
+        accepted: Accepted,
+        line: &mut Line<'_, '_>,
+    ) {
+        let most = line.settings.limits.now().fixed.queues;
+        let now = line.now();
+        let (bits, queue_type) = accepted.kind();
+        line.registry
+            .learn_type(&queue, bits, queue_type, most, now);
+        let by_its_name = |declared: &Declared| {
+            let is_made = generated::is_made(asked);
+            !is_made || declared.taken_over || line.is_meant(&queue, declared)
+        };
+        match accepted {
+            Accepted::Managed(declared) if by_its_name(&declared) => line.manage(queue, declared),
+            Accepted::Managed(declared) | Accepted::Plain(declared) => {
+                line.registry.learn_told(&queue, declared, now);
+            }
+            Accepted::Type(..) => {}
+        }
+    }
+
+    /// Manages the queues that are read and were of no interest, or unknown, until something was learnt.
+    pub(in crate::session) fn look_again(&mut self, line: &mut Line<'_, '_>) {
+        let news = (line.registry.news(), line.settings.policies.changes());
+        if std::mem::replace(&mut self.news, news) == news {
+            return;
+        }
+        let consumers = line.channels.values();
+        let consumers = consumers.flat_map(|state| state.consumers.values());
+        let queues = consumers.map(|consumer| &consumer.queue);
+        let unmanaged = queues.filter(|queue| line.registry.get(queue).is_none());
+        for queue in unmanaged.cloned().collect::<BTreeSet<_>>() {
+            line.adopt_or_assume(&queue);
+        }
+    }
+}
+
+impl Line<'_, '_> {
+    /// A declare goes to the broker. What is known of its queue once it is accepted.
+    pub(super) fn expect_declare(
+        &mut self,
+        channel: ChannelId,
+        queue: ShortStr,
+        accepted: Option<Accepted>,
+        unseen: bool,
+    ) {
+        if let Some(state) = self.channels.get_mut(&channel) {
+            state.expect(Expected::Declare(queue, accepted), unseen);
+        }
+    }
+
+    /// What the declare said counts from now on, and its queue is managed, unless it [is held back](Line::is_held_back).
+    pub(in crate::session) fn manage(&mut self, queue: ShortStr, declared: Declared) {
+        let now = self.now();
+        self.redeclare(&queue, &declared);
+        if self.is_held_back(&queue) {
+            return self.registry.learn_declared(&queue, declared, now);
+        }
+        self.tell_of_rejects_only(&queue, &declared);
+        self.turn.event(Event::QueueManaged {
+            queue: queue.clone(),
+            taken_over: declared.taken_over,
+        });
+        let most = self.settings.limits.now().fixed.queues;
+        if !self.registry.insert(queue, declared, most, now) {
+            self.turn.event(Event::LimitMet(Limit::Queues));
+        }
+    }
+
+    /// Whether a queue cannot be managed yet, as deliveries of an earlier one of that name are unsettled: to a classic queue their tags mean its own
+    /// messages, so that only the broker can tell what dies.
+    fn is_held_back(&self, queue: &[u8]) -> bool {
+        let mut channels = self.channels.values();
+        self.registry.get(queue).is_none() && channels.any(|state| state.unacked.retains_of(queue))
+    }
+
+    /// Manages a queue that is known to the catalogue, if its rejects or returns are ours to do.
+    pub(in crate::session) fn adopt_if_meant(&mut self, queue: &ShortStr) {
+        let declared = self.registry.declared_by_anybody(queue);
+        if declared.is_some_and(|declared| self.is_meant(queue, &declared))
+            && !self.is_held_back(queue)
+        {
+            let most = self.settings.limits.now().fixed.queues;
+            self.registry.adopt(queue, most);
+        }
+    }
+
+    /// The same of a queue of which nobody may know anything: then what policies of ours say counts.
+    pub(super) fn adopt_or_assume(&mut self, queue: &ShortStr) {
+        match self.registry.queue_type(queue) {
+            Some(_) => self.adopt_if_meant(queue),
+            None => self.assume_or_say(queue),
+        }
+    }
+
+    /// It is not known what the queue is.
+    pub(super) fn stays_unknown(&mut self, queue: &ShortStr) {
+        self.registry.asked_in_vain(queue, self.turn.now.mono);
+        self.assume_or_say(queue);
+    }
+
+    /// Of an unknown queue what policies of ours say counts: a target that one names, too, as the broker does not know it, and might discard what is
+    /// rejected. If they say nothing, that is said once of each queue.
+    fn assume_or_say(&mut self, queue: &ShortStr) {
+        let now = self.now();
+        let nothing = Declared::of_queue(Form::default(), QueueType::Default, &self.settings.names);
+        let has_target = self.of_policy(queue, QueueType::Default, |policy| {
+            nothing.said.target(policy).is_some()
+        });
+        if has_target && self.is_meant(queue, &nothing) && !self.is_held_back(queue) {
+            let most = self.settings.limits.now().fixed.queues;
+            self.registry.assume(queue, nothing, most, now);
+        } else if self.registry.says_unknown(queue, now) {
+            self.turn.event(Event::DeclareLeft {
+                queue: queue.clone(),
+                cause: Fallback::Undeclared,
+            });
+        }
+    }
+
+    /// Whether a queue is managed that was declared as it is: it has a target or retries, and is not the broker's.
+    fn is_meant(&self, queue: &[u8], declared: &Declared) -> bool {
+        let arguments = DeclareArguments::read(&declared.form.arguments);
+        let mode = self.of_policy(queue, declared.queue_type, |policy| {
+            arguments.mode(&declared.said, policy, self.settings.mode)
+        });
+        let asks = |said| self.retries_for(queue, declared.queue_type, said).is_some();
+        let target = || {
+            let queue = self.queue(queue, declared.queue_type);
+            let names = &self.settings.names;
+            let policies = &self.settings.policies;
+            policies.target_of_declared(queue, declared, names)
+        };
+        mode != Mode::Off
+            && (matches!(target(), Lookup::Target(_) | Lookup::KeyUnknown)
+                || asks(declared.retries)
+                || asks(SaidRetries::default()))
+    }
+
+    /// A queue of this name in the client's vhost.
+    pub(super) fn queue<'q>(&'q self, name: &'q [u8], queue_type: QueueType) -> Queue<'q> {
+        Queue {
+            vhost: &self.peer.vhost,
+            name,
+            queue_type,
+        }
+    }
+
+    /// What the policy of ours says that it has.
+    pub(super) fn of_policy<R>(
+        &self,
+        name: &[u8],
+        queue_type: QueueType,
+        get: impl FnOnce(Option<&Policy>) -> R,
+    ) -> R {
+        let ours = self.settings.policies.ours();
+        get(ours.matching(self.queue(name, queue_type)))
+    }
+
+    pub(super) fn mode_of(&self, name: &[u8], queue_type: QueueType) -> Mode {
+        let mode = self.of_policy(name, queue_type, |policy| policy?.mode);
+        mode.unwrap_or(self.settings.mode)
+    }
+
+    pub(super) fn retries_for(
+        &self,
+        name: &[u8],
+        queue_type: QueueType,
+        said: SaidRetries,
+    ) -> Option<Retries> {
+        let queue = self.queue(name, queue_type);
+        let policies = &self.settings.policies;
+        policies.retries(queue, said, self.settings.mode, self.peer.version)
+    }
+}

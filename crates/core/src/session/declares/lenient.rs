@@ -1,0 +1,138 @@
+//! A declare that differs from its queue only in where dead letters go, where `declares = "lenient"`: it goes on in the words that fit the queue, and
+//! what it says counts from then on.
+//!
+//! ```text
+//!  refused for x-dead-letter-exchange or -routing-key ──▶ AsTheQueue: the same declare with what the queue has (each refusal tells one of the two)
+//!        ▲                                                    │ there is
+//!        │ AsItIs, IfThere, Rewritten                         ▼
+//!                                                          MayWrite: may the user write to the exchange? (a binding that no broker makes)
+//!                                                             │ yes              │ no ──▶ the original, which is refused
+//!                                                             ▼
+//!                                                          Recording: it counts, and all proxies of the vhost are to know (recorder.rs)
+//!                                                             │ recorded, or the time is over
+//!                                                             ▼
+//!                                                          the form that fits goes on, as one that makes no queue
+//! ```
+//! RabbitMQ asks for the right to write to a dead-letter exchange only when it makes a queue, so here the proxy has to ask.
+
+use crate::amqp::ids::ShortStr;
+use crate::amqp::method::Close;
+use crate::machine::{DeadLettersTo, Event, Limit};
+use crate::objects::DeclaredTarget;
+use crate::registry::Declared;
+use crate::registry::policy::{Mode, Policy};
+use crate::registry::redeclared::{Entry, Existing};
+use crate::registry::refusal;
+use crate::session::line::Line;
+
+use super::pending::Pending;
+use super::table::Form;
+
+/// Exchange and routing key, each corrected once, and once more if the queue has become another one.
+const MOST_CORRECTED: u8 = 4;
+
+impl Pending {
+    /// A form of the declare was refused. Whether that tells what the queue has, and the declare may differ from that.
+    pub(super) fn corrects(
+        &mut self,
+        form: Form,
+        close: &Close<'_>,
+        line: &mut Line<'_, '_>,
+    ) -> bool {
+        let believed = match (form, &self.existing) {
+            (Form::Passive | Form::Never | Form::MayWrite, _) => return false,
+            (_, Some(existing)) => existing.clone(),
+            (Form::IfThere | Form::Rewritten, None) => Existing::taken_over(&self.intake),
+            (Form::AsItIs | Form::AsTheQueue, None) => Existing::of(&self.arguments),
+        };
+        let corrected = refusal::corrected(close.code, close.text, &self.queue, &believed);
+        let may = self.is_lenient && self.corrected < MOST_CORRECTED;
+        let Some(existing) = corrected.filter(|existing| may && *existing != believed) else {
+            return false;
+        };
+        let most = line.settings.limits.now().fixed.redeclared_queues;
+        if line.settings.policies.count_redeclared() >= most {
+            line.turn.event(Event::LimitMet(Limit::RedeclaredQueues));
+            return false;
+        }
+        let before = self.existing.replace(existing);
+        let octets = self.octets() + self.written(Form::AsTheQueue).len();
+        if !line.fits_frame(octets) {
+            self.existing = before;
+            return false;
+        }
+        self.corrected += 1;
+        true
+    }
+}
+
+impl Line<'_, '_> {
+    /// What the declare says counts from here on: only what the broker has just accepted on the probe's channel is still to come. Returns what is to
+    /// be recorded.
+    pub(super) fn count_declare(&mut self, pending: &mut Pending) -> Option<Entry> {
+        let existing = pending.existing.clone()?;
+        if let Some(intake) = existing.intake(&self.settings.names) {
+            pending.facts.is_ours = true;
+            pending.goes_on_as(intake);
+        }
+        let entry = self.count(&pending.queue, &existing, &pending.said);
+        // What counts already may be recorded, or another declare may wait for that.
+        entry.or_else(|| {
+            let redeclared = self.settings.policies.redeclared();
+            redeclared
+                .of(&self.peer.vhost, &pending.queue, &existing)
+                .cloned()
+        })
+    }
+
+    /// The broker accepted a declare: what it says counts from now on, on all connections.
+    pub(super) fn redeclare(&mut self, queue: &ShortStr, declared: &Declared) {
+        if let Some(entry) = self.count(queue, &declared.existing(), &declared.said) {
+            self.turn.fx.out.record.push((queue.clone(), entry, false));
+        }
+    }
+
+    /// Of a queue with these arguments counts what the last declare said. Returns its entry if that is something else than before.
+    fn count(
+        &mut self,
+        queue: &ShortStr,
+        existing: &Existing,
+        said: &DeclaredTarget,
+    ) -> Option<Entry> {
+        let names = &self.settings.names;
+        let own = existing.said(names);
+        let policies = &self.settings.policies;
+        let redeclared = policies.redeclare(&self.peer.vhost, queue, existing, &own, said);
+        let (entry, before) = redeclared?;
+        self.turn.event(Event::Redeclared {
+            queue: queue.clone(),
+            before: (&before).into(),
+            now: said.into(),
+            own: (!existing.is_taken_over(names)).then(|| (&own).into()),
+        });
+        Some(entry)
+    }
+
+    /// The broker does not know a policy of ours by which a queue that was not taken over has another target. In mode `rejects-only` that is what was
+    /// asked for, unless the policy comes before the arguments.
+    pub(super) fn tell_of_rejects_only(&mut self, queue: &ShortStr, declared: &Declared) {
+        // An exclusive queue is a new one on each connection, mostly with a new name.
+        if declared.taken_over || declared.is_exclusive() {
+            return;
+        }
+        let keeps = self.mode_of(queue, declared.queue_type) == Mode::RejectsOnly;
+        let own = declared.existing().said(&self.settings.names);
+        let to = |policy: Option<&Policy>| match own.target(policy) {
+            Some(target) => (&DeclaredTarget::Target(target)).into(),
+            None => DeadLettersTo::default(),
+        };
+        let own = to(None);
+        let now = self.of_policy(queue, declared.queue_type, |policy| {
+            to(policy.filter(|policy| policy.overrules_arguments || !keeps))
+        });
+        if now != own {
+            let queue = queue.clone();
+            self.turn.event(Event::RejectsOnly { queue, now, own });
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A declare of the client as it is read: its type, what it says of dead letters and of retries, and what is wanted with it.
+
+use std::borrow::Cow;
+
+use crate::amqp::ids::ShortStr;
+use crate::amqp::method::QueueDeclare;
+use crate::machine::{Event, Fallback};
+use crate::objects::{DeclaredTarget, QueueType};
+use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
+use crate::registry::policy::{Declares as Differing, Mode};
+use crate::registry::said_retries::{self, SaidRetries};
+use crate::registry::{Declared, Form, generated, in_vain};
+use crate::session::line::Line;
+
+use super::Declares;
+
+/// Queues that are no classic ones are durable, and nobody's own (`rabbit_channel:augment_declare_args`).
+const NOT_OF_THE_DEFAULT_TYPE: u8 = QueueDeclare::EXCLUSIVE | QueueDeclare::AUTO_DELETE;
+/// Another intake exchange may be a little longer than that of the declare: it says another type.
+const OTHER_TYPE: usize = 2;
+
+/// A declare that may make a queue.
+pub(super) struct Read<'a> {
+    pub(super) payload: &'a [u8],
+    pub(super) declare: QueueDeclare<'a>,
+    /// The name by which policies are found. Where the broker is to generate it, one that may be the queue's.
+    pub(super) name: Cow<'a, [u8]>,
+    /// The type of the queue, as far as it is known.
+    pub(super) queue_type: QueueType,
+}
+
+// === impl Read ===
+
+impl<'a> Read<'a> {
+    pub(super) fn queue(&self) -> ShortStr {
+        ShortStr::copy(self.declare.queue).unwrap_or_default()
+    }
+
+    pub(super) fn arguments(&self) -> DeclareArguments<'a> {
+        DeclareArguments::read(self.declare.arguments)
+    }
+
+    /// What becomes of one that goes on as it is: whether its queue is managed is known when it has its name.
+    pub(super) fn wanted_by_name(&self) -> Wanted {
+        match self.arguments().said() {
+            Some(said) => Wanted::Keep(said),
+            None => Wanted::Leave(Fallback::NotSupported),
+        }
+    }
+
+    /// What is known of its queue if it goes on as the client wrote it.
+    pub(super) fn as_it_is(&self, said: DeclaredTarget, retries: SaidRetries) -> Declared {
+        Declared {
+            said,
+            retries,
+            queue_type: self.queue_type,
+            taken_over: false,
+            form: Form::of(self.declare.bits, self.declare.arguments),
+        }
+    }
+
+    pub(super) fn may_have_the_default_type(&self) -> bool {
+        may_have_the_default_type(&self.declare)
+    }
+}
+
+fn may_have_the_default_type(declare: &QueueDeclare<'_>) -> bool {
+    declare.has(QueueDeclare::DURABLE) && declare.bits & NOT_OF_THE_DEFAULT_TYPE == 0
+}
+
+impl Line<'_, '_> {
+    /// `own`: the type of the queue that is there. If the declare fits it, that is its type, too.
+    pub(super) fn read<'a>(
+        &self,
+        declare: QueueDeclare<'a>,
+        payload: &'a [u8],
+        own: Option<QueueType>,
+    ) -> Read<'a> {
+        let said = DeclareArguments::read(declare.arguments).queue_type();
+        let queue_type = match said == QueueType::Default && may_have_the_default_type(&declare) {
+            true => self.registry.default_type().or(own).unwrap_or(said),
+            false => said,
+        };
+        let name = match generated::is_made(declare.queue) {
+            true => generated::sample(&self.generated_start(&declare)).into(),
+            false => declare.queue.into(),
+        };
+        Read {
+            payload,
+            declare,
+            name,
+            queue_type,
+        }
+    }
+
+    fn generated_start(&self, declare: &QueueDeclare<'_>) -> Vec<u8> {
+        generated::start(declare.arguments, self.peer.version)
+    }
+
+    /// What the name of its queue will begin with, if that alone does not tell which policy of ours the queue will have.
+    pub(super) fn undecided(&self, read: &Read<'_>) -> Option<ShortStr> {
+        if !generated::is_made(read.declare.queue) {
+            return None;
+        }
+        let start = self.generated_start(&read.declare);
+        let ours = self.settings.policies.ours();
+        let decided = ours.decide(self.queue(&start, read.queue_type));
+        ShortStr::new(start).filter(|_| !decided)
+    }
+
+    /// Whether a declare may differ from its queue in where dead letters go.
+    pub(super) fn is_lenient(&self, read: &Read<'_>) -> bool {
+        let declares = self.of_policy(&read.name, read.queue_type, |policy| policy?.declares);
+        !read.declare.queue.is_empty()
+            && declares.unwrap_or(self.settings.declares) == Differing::Lenient
+            && self.mode_of(&read.name, read.queue_type) != Mode::Off
+    }
+
+    pub(super) fn wanted(&self, read: &Read<'_>) -> Wanted {
+        let arguments = read.arguments();
+        let names = &self.settings.names;
+        let fits = |form: &[u8]| {
+            let grown = (form.len() + OTHER_TYPE).saturating_sub(read.declare.arguments.len());
+            self.fits_frame(read.payload.len() + grown)
+        };
+        let has_room = |aim: Aim, intake: &ShortStr| {
+            let asks = matches!(aim, Aim::Full | Aim::Compare);
+            fits(&arguments.rewritten_if_there(intake))
+                && (!asks || fits(&arguments.permission_probe()))
+        };
+        let wanted = self.of_policy(&read.name, read.queue_type, |policy| {
+            arguments.wanted(policy, self.settings.mode, names)
+        });
+        match wanted {
+            // The name that the broker generates may fit a policy all the same, by accident.
+            Wanted::Nothing if generated::is_made(read.declare.queue) => read.wanted_by_name(),
+            // What the broker names is no queue that is there already.
+            Wanted::Probe(Aim::Compare, ..) if read.declare.queue.is_empty() => {
+                Wanted::Leave(Fallback::NotSupported)
+            }
+            Wanted::Probe(Aim::Off, ..) if read.declare.queue.is_empty() => Wanted::Nothing,
+            Wanted::Probe(aim, _, ref intake) if !has_room(aim, intake) => match aim {
+                Aim::Off => Wanted::Nothing,
+                Aim::Full | Aim::Compare | Aim::Lenient => Wanted::Leave(Fallback::FrameMax),
+            },
+            Wanted::Nothing | Wanted::Keep(_) if self.is_lenient(read) => {
+                arguments.to_match(wanted, names)
+            }
+            wanted => wanted,
+        }
+    }
+
+    /// Whether the queue of a declare that says this will have retries; or would have, if the declare did not say otherwise than a policy.
+    pub(super) fn is_retried(&self, read: &Read<'_>, said: SaidRetries) -> bool {
+        let asks = |said| {
+            self.retries_for(&read.name, read.queue_type, said)
+                .is_some()
+        };
+        asks(said) || asks(SaidRetries::default())
+    }
+
+    /// What a declare says of retries, and its method without what the broker does not want to see, if there is such a thing.
+    pub(super) fn retries_of_declare(&self, read: &Read<'_>) -> (SaidRetries, Option<Vec<u8>>) {
+        let arguments = read.declare.arguments;
+        let said = SaidRetries::of_arguments(arguments);
+        if said.is_silent() || self.mode_of(&read.name, read.queue_type) == Mode::Off {
+            return Default::default();
+        }
+        let method = |without: Vec<u8>| {
+            let before = read.payload.len() - arguments.len() - 4;
+            let before = read.payload.get(..before).unwrap_or_default();
+            [before, &(without.len() as u32).to_be_bytes(), &without].concat()
+        };
+        let without = said_retries::without(arguments, read.queue_type);
+        (said, without.map(method))
+    }
+}
+
+impl Declares {
+    /// Says once of a queue what its declare asks of retries in vain, or that it goes with messages in it.
+    pub(super) fn tell_of_retries(&mut self, read: &Read<'_>, line: &mut Line<'_, '_>) {
+        let arguments = read.declare.arguments;
+        if let Some(problem) = in_vain::goes_with_messages(arguments, read.queue_type)
+            && let Some(queue) = self.untold(read, line)
+        {
+            line.turn.event(Event::GoesWithMessages { queue, problem });
+        }
+        let delays = |said| {
+            let retries = line.retries_for(&read.name, read.queue_type, said);
+            retries.is_some_and(|retries| retries.back_off.is_some())
+        };
+        if let Some(problem) = said_retries::in_vain(arguments, delays)
+            && line.mode_of(&read.name, read.queue_type) != Mode::Off
+            && let Some(queue) = self.untold(read, line)
+        {
+            line.turn.event(Event::RetriesInVain { queue, problem });
+        }
+    }
+
+    /// A queue of which nothing was told yet, as far as that can be remembered.
+    fn untold(&mut self, read: &Read<'_>, line: &Line<'_, '_>) -> Option<ShortStr> {
+        let most = line.settings.limits.now().fixed.queues;
+        let queue = ShortStr::copy(read.declare.queue).filter(|_| self.told.len() < most)?;
+        self.told.insert(queue.clone()).then_some(queue)
+    }
+}

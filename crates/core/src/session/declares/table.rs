@@ -1,0 +1,183 @@
+//! The table of declares: what is there × what is wanted → what comes next. `testdata/declares.txt` shows all rows.
+
+use crate::machine::Fallback;
+use crate::registry::arguments::Aim;
+use crate::registry::refusal::There;
+
+/// How often a queue is looked for that comes and goes.
+const MOST_COMPARED: u8 = 2;
+
+/// What is known of one declare on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::session) struct Facts {
+    pub(in crate::session) aim: Aim,
+    /// The broker makes the name: each try would make another queue.
+    pub(in crate::session) to_be_named: bool,
+    /// The declare names an exchange, to which the user must be permitted to write. What only a policy of ours names needs no right.
+    pub(in crate::session) names_exchange: bool,
+    /// This connection has shown that it may write to that and to the intake exchange.
+    pub(in crate::session) permitted: bool,
+    /// Whether the intake exchange is there.
+    pub(in crate::session) ensured: Option<bool>,
+    /// How often the queue was looked for.
+    pub(in crate::session) compared: u8,
+    /// The queue was found to have an intake exchange, though another than this declare says.
+    pub(in crate::session) is_ours: bool,
+}
+
+/// The forms in which a declare is sent, to the probe's channel or to its own. Only two of them can make a queue: the client's own, and the
+/// rewritten one where that [is safe](Facts::may_make).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::session) enum Form {
+    /// As the client wrote it.
+    AsItIs,
+    /// Passive: where the arguments are not understood, only a queue that exists can be ours.
+    Passive,
+    /// With the intake exchange, and so that it makes no queue (S7.3).
+    IfThere,
+    /// The client's own with `x-expires` -1: it is refused, but only behind the question whether the user may write to the exchange (S7.6).
+    Never,
+    /// With the intake exchange.
+    Rewritten,
+    /// With the dead-letter arguments that the queue seems to have, and so that it makes none ([`lenient`](super::lenient)).
+    AsTheQueue,
+    /// No declare: a binding that no broker makes. It asks whether the user may write to the exchange.
+    MayWrite,
+}
+
+/// What a declare waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::session) enum Stage {
+    /// The answers to all that the client sent before on its channel: it might fail, and then no queue may come of this declare.
+    Quieting,
+    Asked(Form),
+    /// The intake exchange; what follows.
+    Ensuring(Then),
+    /// What the declare says counts; all proxies of the vhost are to know that.
+    Recording,
+}
+
+/// What the intake exchange is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::session) enum Then {
+    /// To make the queue.
+    Make,
+    /// The queue is there, or was: its declare goes on.
+    Forward,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::session) enum Step {
+    Ask(Form),
+    Ensure(Then),
+    Record,
+    /// Nothing tells: as the queue was last seen, else as the client wrote it.
+    InDoubt(Fallback),
+    /// It goes on as the client wrote it, for this reason.
+    AsItIs(Fallback),
+    /// It goes on in this form.
+    Forward(Form),
+}
+
+// === impl Facts ===
+
+impl Facts {
+    /// Whether the rewritten form may make the queue.
+    pub(in crate::session) fn may_make(&self) -> bool {
+        self.permitted && self.ensured == Some(true)
+    }
+
+    /// The client's channel is quiet.
+    pub(in crate::session) fn begin(&self) -> Step {
+        match self.aim {
+            Aim::Full if self.permitted => Step::Ensure(Then::Make),
+            Aim::Full => Step::Ask(Form::IfThere),
+            Aim::Compare => Step::Ask(Form::Passive),
+            Aim::Off | Aim::Lenient => Step::Ask(Form::AsItIs),
+        }
+    }
+
+    /// The broker has answered that form.
+    pub(in crate::session) fn told(&self, form: Form, there: &There) -> Step {
+        use Form::{AsItIs, AsTheQueue, IfThere, MayWrite, Never, Passive, Rewritten};
+        match (form, there) {
+            (AsItIs, There::Ours(_) | There::OursOtherwise | There::OtherExchange)
+                if self.aim == Aim::Off =>
+            {
+                Step::Ask(IfThere)
+            }
+            (AsItIs, _) => Step::AsItIs(Fallback::NativeQueue),
+            (Passive, There::Fits) => Step::Ask(IfThere),
+            (Passive, _) => Step::AsItIs(Fallback::NotSupported),
+            (IfThere, There::Fits) => Step::Ensure(Then::Forward),
+            (IfThere, There::Absent) => self.absent(),
+            // So is the original, and it is for the broker to say why; or the queue has gone.
+            (IfThere, There::Granted | There::Invalid | There::InvalidTarget) => {
+                Step::AsItIs(Fallback::NotSupported)
+            }
+            (Rewritten, There::Fits | There::Absent | There::Granted | There::Invalid)
+            // What the broker finds fault with is in both, and only this form has it said.
+            | (IfThere | Rewritten, There::OursOtherwise | There::Otherwise) => {
+                Step::Forward(Rewritten)
+            }
+            (IfThere | Rewritten, There::Ours(_)) => Step::Ensure(Then::Forward),
+            (IfThere | Rewritten, There::Forbidden { intake: true }) => {
+                Step::AsItIs(Fallback::NoPermission)
+            }
+            (IfThere | Rewritten | Never, There::Forbidden { .. }) => {
+                Step::AsItIs(Fallback::Forbidden)
+            }
+            (IfThere | Rewritten, _) => Step::AsItIs(Fallback::NativeQueue),
+            (Never, There::Granted) => Step::Ensure(Then::Make),
+            // Somebody has made the queue meanwhile.
+            (Never, _) if self.compared < MOST_COMPARED => Step::Ask(IfThere),
+            (Never, _) => Step::AsItIs(Fallback::NativeQueue),
+            (AsTheQueue, There::Fits) if self.names_exchange => Step::Ask(MayWrite),
+            (AsTheQueue, There::Fits) | (MayWrite, There::MayWrite) => Step::Record,
+            // What else differs is for the broker to say.
+            (AsTheQueue, _) => Step::Forward(AsTheQueue),
+            (MayWrite, _) => Step::AsItIs(Fallback::Forbidden),
+        }
+    }
+
+    fn absent(&self) -> Step {
+        match (self.aim, self.ensured) {
+            (Aim::Off | Aim::Lenient | Aim::Compare, _) => Step::AsItIs(Fallback::NotSupported),
+            (Aim::Full, Some(false)) => Step::AsItIs(Fallback::NoIntake),
+            (Aim::Full, _) if self.names_exchange => Step::Ask(Form::Never),
+            // The queue could have been made with the intake exchange, so the user may write to that.
+            (Aim::Full, _) => Step::Ensure(Then::Make),
+        }
+    }
+
+    /// The intake exchange is there, or cannot be had.
+    pub(in crate::session) fn ready(&self, then: Then) -> Step {
+        match then {
+            // The queue is there all the same, if it is.
+            Then::Forward => Step::Forward(Form::Rewritten),
+            Then::Make if self.may_make() && self.to_be_named => Step::Forward(Form::Rewritten),
+            Then::Make if self.may_make() => Step::Ask(Form::Rewritten),
+            // Only one that is there already is taken over without it.
+            Then::Make if self.compared == 0 && !self.to_be_named => Step::Ask(Form::IfThere),
+            Then::Make => Step::AsItIs(Fallback::NoIntake),
+        }
+    }
+
+    /// What the declare says counts, and is recorded, or will be.
+    pub(in crate::session) fn recorded(&self) -> Step {
+        match self.is_ours {
+            true => Step::Ensure(Then::Forward),
+            false => Step::Forward(Form::AsTheQueue),
+        }
+    }
+
+    /// The bound on probing has passed.
+    pub(in crate::session) fn too_late(&self, stage: Stage) -> Step {
+        match stage {
+            Stage::Ensuring(then) => self.ready(then),
+            Stage::Recording => self.recorded(),
+            Stage::Asked(Form::Rewritten) => Step::Forward(Form::Rewritten),
+            Stage::Quieting | Stage::Asked(_) => Step::InDoubt(Fallback::ProbeTimeout),
+        }
+    }
+}
