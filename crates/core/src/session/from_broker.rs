@@ -87,7 +87,7 @@ impl Session {
             MethodId::CHANNEL_CLOSE => {
                 let (declares, mut line) = self.line(turn);
                 declares.abandon(channel, &mut line);
-                match self.reworded(method, turn) {
+                match line.reworded(method) {
                     Some(frame) => turn.build(Leg::Client).extend_from_slice(&frame),
                     None => turn.pass(Leg::Broker, method.range()),
                 }

@@ -94,12 +94,11 @@ impl Session {
             }
             _ => {}
         }
-        if self.rules().is_some() && self.names_ours(method) {
-            self.refuse(method, turn);
-            return Handled::Done;
-        }
         let begins = self.begins_to_read(method);
         let (declares, mut line) = self.line(turn);
+        if line.refuses(method) {
+            return Handled::Done;
+        }
         if let Some(queue) = begins.as_ref().filter(|_| wants_settling(method))
             && declares.must_verify(queue, &mut line)
         {
@@ -255,15 +254,6 @@ impl Session {
         let dialect = self.peer.dialect?;
         let rules = self.settings.rules;
         Some(rules.at(dialect, limits.max_history, limits.stamp))
-    }
-
-    /// Whether a publish names one of our exchanges: then its content goes nowhere either.
-    pub(super) fn discard_content(&mut self, publish: Method<'_>) {
-        if Publish::parse(publish.payload).is_ok()
-            && let Some(state) = self.channels.get_mut(&publish.channel)
-        {
-            state.publishing = Transfer::Header(true);
-        }
     }
 }
 

@@ -19,9 +19,9 @@ use crate::registry::generated;
 use crate::registry::refusal::{self, There, decode_names_in};
 use crate::registry::wording::cut;
 
-use super::channel::Reword;
+use super::channel::{Reword, Transfer};
 use super::frames::Method;
-use super::{Session, Turn};
+use super::line::Line;
 
 /// A tag that no channel reaches.
 const NEVER: DeliveryTag = DeliveryTag(u64::MAX);
@@ -90,59 +90,51 @@ fn names(
     })
 }
 
-impl Session {
-    /// What this method names that is the proxy's own.
-    fn ours<'a>(&self, method: Method<'a>) -> Option<Named<'a>> {
-        let named = names(method.id, method.payload, self.peer.version).ok()?;
-        named
-            .into_iter()
-            .flatten()
-            .find(|named| self.settings.names.is_ours(named.name))
-    }
-
-    /// Whether a client may not name what this method names.
-    pub(super) fn names_ours(&self, method: Method<'_>) -> bool {
-        self.ours(method).is_some()
-    }
-
-    /// Has the broker close the channel in place of carrying out the method.
-    pub(super) fn refuse(&mut self, method: Method<'_>, turn: &mut Turn<'_>) {
+impl Line<'_, '_> {
+    /// Has the broker close the channel in place of carrying out a method that names an object of ours. False: it names none.
+    pub(super) fn refuses(&mut self, method: Method<'_>) -> bool {
         let Method { channel, id, .. } = method;
-        let Some(Named { kind, name }) = self.ours(method) else {
-            return;
+        let named = names(id, method.payload, self.peer.version).ok();
+        let mut named = named.into_iter().flatten().flatten();
+        let names = &self.settings.names;
+        let ours = named.find(|named| names.is_ours(named.name));
+        let Some(Named { kind, name }) = ours.filter(|_| self.peer.dialect.is_some()) else {
+            return false;
         };
         let user = self.peer.user.as_deref().unwrap_or_default();
-        let (access, vhost) = (
-            format!("ACCESS_REFUSED - access to {kind} '"),
-            &self.peer.vhost,
-        );
-        let words = [b"' in vhost '", &**vhost, b"' refused for user '", user];
+        let access = format!("ACCESS_REFUSED - access to {kind} '");
+        let words = [
+            b"' in vhost '",
+            &*self.peer.vhost,
+            b"' refused for user '",
+            user,
+        ];
         let text = [access.as_bytes(), name, &words.concat(), b"'"].concat();
-        let name = ShortStr::copy(name).unwrap_or_default();
         if let Some(state) = self.channels.get_mut(&channel) {
             state.unanswered = true;
-            let reword = Reword {
+            state.reword.get_or_insert(Reword {
                 text: cut(text),
                 culprit: id,
-            };
-            state.reword.get_or_insert(reword);
+            });
+            if id == MethodId::BASIC_PUBLISH {
+                state.publishing = Transfer::Header(true);
+            }
         }
-        if id == MethodId::BASIC_PUBLISH {
-            self.discard_content(method);
-        }
-        reply::ack(turn.build(Leg::Broker), channel, NEVER, false);
-        turn.event(Event::NameRefused { name });
+        reply::ack(self.turn.build(Leg::Broker), channel, NEVER, false);
+        let name = ShortStr::copy(name).unwrap_or_default();
+        self.turn.event(Event::NameRefused { name });
+        true
     }
 
     /// The broker closes a channel: in which words the client is told. None: in its own.
-    pub(super) fn reworded(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Option<Vec<u8>> {
+    pub(super) fn reworded(&mut self, method: Method<'_>) -> Option<Vec<u8>> {
         let channel = method.channel;
         let close = Close::parse(method.payload).ok()?;
         let culprit = MethodId(close.class, close.method);
         let state = self.channels.get_mut(&channel)?;
         let (reword, declared) = (state.reword.take(), state.declared.take());
         if culprit == MethodId::QUEUE_DECLARE {
-            return self.declare_refused(channel, &close, declared, turn);
+            return self.declare_refused(channel, &close, declared);
         }
         let Reword { text, culprit: own } = reword?;
         let by_us =
@@ -155,44 +147,31 @@ impl Session {
         channel: ChannelId,
         close: &Close<'_>,
         declared: Option<(ShortStr, Vec<u8>)>,
-        turn: &mut Turn<'_>,
     ) -> Option<Vec<u8>> {
-        let culprit = MethodId::QUEUE_DECLARE;
-        if let Some((queue, arguments)) = &declared {
-            let names = &self.settings.names;
-            // No probe was made, or the queue has become another one since: it is known next time.
-            if let Some(intake) = refusal::seen_with(close.code, close.text, queue, names) {
-                self.registry.learn_intake(queue, intake, turn.now.mono);
-            }
-            // It went out as one that makes no queue, and the queue has gone: the next one goes out as the client writes it.
-            if self.missed(close, arguments) {
-                let vhost = &self.peer.vhost;
-                let text = [
-                    b"NOT_FOUND - no queue '",
-                    &**queue,
-                    b"' in vhost '",
-                    vhost,
-                    b"'",
-                ];
-                let text = cut(text.concat());
-                self.registry.end(queue, turn.now.mono);
-                return Some(closing(channel, NOT_FOUND, &text, culprit));
-            }
+        let (code, names) = (close.code, &self.settings.names);
+        let decoded = decode_names_in(close.text, names);
+        let Some((queue, arguments)) = declared else {
+            return Some(closing(channel, code, &decoded?, MethodId::QUEUE_DECLARE));
+        };
+        // No probe was made, or the queue has become another one since: it is known next time.
+        if let Some(intake) = refusal::seen_with(code, close.text, &queue, names) {
+            self.registry
+                .learn_intake(&queue, intake, self.turn.now.mono);
         }
-        let text = decode_names_in(close.text, &self.settings.names)?;
-        Some(closing(channel, close.code, &text, culprit))
-    }
-}
-
-impl Session {
-    /// Whether the broker refused a declare only as there is no such queue any more: it names an argument, or an exchange, of ours.
-    fn missed(&self, close: &Close<'_>, arguments: &[u8]) -> bool {
-        let arguments = DeclareArguments::read(arguments);
-        let names = &self.settings.names;
-        let there = refusal::there(close.code, close.text, &arguments, names);
-        let absent = there == There::Absent && !arguments.is_conditional();
-        let hidden = || decode_names_in(close.text, &self.settings.names).is_some();
-        absent || close.code == ACCESS_REFUSED && hidden()
+        let arguments = DeclareArguments::read(&arguments);
+        let there = refusal::there(code, close.text, &arguments, names);
+        let is_absent = there == There::Absent && !arguments.is_conditional();
+        // It went out as one that makes no queue, and the queue has gone: the next one goes out as the client writes it.
+        let (code, text) = match is_absent || code == ACCESS_REFUSED && decoded.is_some() {
+            true => {
+                self.registry.end(&queue, self.turn.now.mono);
+                let words = [b"NOT_FOUND - no queue '", &*queue, b"' in vhost '"];
+                let words = [&words.concat(), &*self.peer.vhost, b"'"];
+                (NOT_FOUND, cut(words.concat()))
+            }
+            false => (code, decoded?),
+        };
+        Some(closing(channel, code, &text, MethodId::QUEUE_DECLARE))
     }
 }
 
