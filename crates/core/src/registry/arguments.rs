@@ -36,18 +36,8 @@ const REJECT_PUBLISH: &[u8] = b"reject-publish";
 #[derive(Clone, Copy, Debug)]
 pub struct DeclareArguments<'a> {
     table: Table<'a>,
-    /// None: the table cannot be walked.
-    members: Option<Members<'a>>,
-}
-
-/// The first member of each name that matters.
-#[derive(Clone, Copy, Debug, Default)]
-struct Members<'a> {
-    exchange: Option<Value<'a>>,
-    routing_key: Option<Value<'a>>,
-    strategy: Option<Value<'a>>,
-    overflow: Option<Value<'a>>,
-    queue_type: Option<Value<'a>>,
+    /// False: the table cannot be walked.
+    is_readable: bool,
 }
 
 /// What becomes of a declare.
@@ -83,79 +73,67 @@ impl<'a> DeclareArguments<'a> {
     /// Reads an arguments table, without its length.
     pub fn read(arguments: &'a [u8]) -> Self {
         let table = Table(arguments);
-        let mut members = Members::default();
-        let mut readable = true;
-        for field in table.fields() {
-            let Ok(field) = field else {
-                readable = false;
-                break;
-            };
-            let member = match field.name {
-                DEAD_LETTER_EXCHANGE => &mut members.exchange,
-                DEAD_LETTER_ROUTING_KEY => &mut members.routing_key,
-                DEAD_LETTER_STRATEGY => &mut members.strategy,
-                OVERFLOW => &mut members.overflow,
-                QUEUE_TYPE => &mut members.queue_type,
-                _ => continue,
-            };
-            member.get_or_insert(field.value);
-        }
         DeclareArguments {
             table,
-            members: readable.then_some(members),
+            is_readable: table.fields().all(|field| field.is_ok()),
         }
     }
 
     /// The type of the queue that is declared.
     pub fn queue_type(&self) -> QueueType {
-        match self.members.map(|members| members.queue_type) {
-            Some(None) => QueueType::Default,
-            Some(Some(value)) => match value.as_longstr() {
+        match self.value(QUEUE_TYPE) {
+            _ if !self.is_readable => QueueType::Other,
+            None => QueueType::Default,
+            Some(value) => match value.as_longstr() {
                 Some(b"classic") => QueueType::Classic,
                 Some(b"quorum") => QueueType::Quorum,
                 Some(_) | None => QueueType::Other,
             },
-            None => QueueType::Other,
         }
     }
 
     /// What the arguments alone say. None: only the broker can answer that.
     pub fn said(&self) -> Option<DeclaredTarget> {
-        let members = self.members?;
-        let at_least_once = match members.strategy.map(Value::as_longstr) {
+        let at_least_once = match self.value(DEAD_LETTER_STRATEGY).map(Value::as_longstr) {
             None | Some(Some(AT_MOST_ONCE)) => false,
             Some(Some(AT_LEAST_ONCE)) => true,
             Some(_) => return None,
         };
-        // No exchange and no routing key has a name of over 255 bytes (S7.1).
-        let name = |value: Value<'_>| value.as_longstr().and_then(ShortStr::copy);
-        match (members.exchange, members.routing_key) {
+        match (
+            self.value(DEAD_LETTER_EXCHANGE),
+            self.value(DEAD_LETTER_ROUTING_KEY),
+        ) {
+            _ if !self.is_readable => None,
             (None, None) => Some(DeclaredTarget::Policy { at_least_once }),
             (None, Some(_)) => None, // S7.2, whatever a policy adds
             (Some(_), _) if self.queue_type() == QueueType::Other => None, // S7.4
-            (Some(exchange), routing_key) => Some(DeclaredTarget::Target(Target {
-                exchange: name(exchange)?,
-                routing_key: match routing_key {
-                    Some(value) => Some(name(value)?),
-                    None => None,
-                },
-                at_least_once,
-            })),
+            (Some(_), _) => self.target(at_least_once, Value::as_longstr),
         }
     }
 
     /// The exchange and the key of a declare whose type or strategy the proxy does not know. When the queue exists, the broker compares the
     /// exchange and the key before it looks at type and strategy, and a byte array is equal to a longstr there.
     fn said_in_part(&self) -> Option<DeclaredTarget> {
-        let members = self.members?;
-        let name = |value: Value<'_>| value.as_text().and_then(ShortStr::copy);
+        self.target(false, Value::as_text)
+    }
+
+    /// No exchange and no routing key has a name of over 255 bytes (S7.1).
+    fn target(
+        &self,
+        at_least_once: bool,
+        text: fn(Value<'a>) -> Option<&'a [u8]>,
+    ) -> Option<DeclaredTarget> {
+        let name = |value| ShortStr::copy(text(value)?);
         Some(DeclaredTarget::Target(Target {
-            exchange: name(members.exchange?)?,
-            routing_key: match members.routing_key {
+            exchange: name(
+                self.value(DEAD_LETTER_EXCHANGE)
+                    .filter(|_| self.is_readable)?,
+            )?,
+            routing_key: match self.value(DEAD_LETTER_ROUTING_KEY) {
                 Some(value) => Some(name(value)?),
                 None => None,
             },
-            at_least_once: false,
+            at_least_once,
         }))
     }
 
@@ -207,11 +185,10 @@ impl<'a> DeclareArguments<'a> {
 
     /// Whether the broker itself publishes its dead letters with confirms (`rabbit_quorum_queue:dlh`).
     fn is_confirmed_natively(&self) -> bool {
-        let says = |value: Option<Value<'_>>, text| value.and_then(Value::as_longstr) == Some(text);
+        let says = |name, text| self.value(name).and_then(Value::as_longstr) == Some(text);
         self.queue_type() == QueueType::Quorum
-            && self.members.is_some_and(|members| {
-                says(members.strategy, AT_LEAST_ONCE) && says(members.overflow, REJECT_PUBLISH)
-            })
+            && says(DEAD_LETTER_STRATEGY, AT_LEAST_ONCE)
+            && says(OVERFLOW, REJECT_PUBLISH)
     }
 
     /// The exchange that the user must be permitted to write to. `None` if only a policy names one: the broker asks nobody then, so that

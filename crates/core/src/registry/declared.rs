@@ -51,9 +51,10 @@ impl Declared {
     pub fn of_queue(form: Form, queue_type: QueueType, names: &Names) -> Declared {
         let arguments = DeclareArguments::read(&form.arguments);
         let exchange = arguments.exchange();
-        let taken_over = match exchange.as_ref().and_then(|name| names.parse(name)) {
-            Some(OwnObject::IntakeExchange(said, _)) => Some(said),
-            Some(_) | None => None,
+        // As the intake will read it: for the rejects of a queue the same is true as for all else that dies there.
+        let (taken_over, of_intake) = match exchange.as_ref().and_then(|name| names.parse(name)) {
+            Some(OwnObject::IntakeExchange(said, of_intake)) => (Some(said), of_intake),
+            Some(_) | None => (None, QueueType::Default),
         };
         let nothing = DeclaredTarget::Policy {
             at_least_once: false,
@@ -63,9 +64,9 @@ impl Declared {
         Declared {
             said: said.unwrap_or(nothing),
             retries: SaidRetries::of_arguments(&form.arguments),
-            queue_type: match arguments.queue_type() {
-                QueueType::Default => queue_type,
-                said => said,
+            queue_type: match (arguments.queue_type(), of_intake) {
+                (QueueType::Default, QueueType::Default) => queue_type,
+                (QueueType::Default, said) | (said, _) => said,
             },
             taken_over: is_taken_over,
             form,

@@ -17,6 +17,7 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::reply_code::{
     ACCESS_REFUSED, NOT_ALLOWED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED,
 };
+use crate::amqp::table::Table;
 use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 
 use super::arguments::{
@@ -124,49 +125,37 @@ pub fn refused_type(code: u16, text: &[u8]) -> Option<QueueType> {
 
 /// Which intake exchange this queue has, as far as the refusal of a declare shows that. `Some(None)`: it has none.
 pub fn seen_with(code: u16, text: &[u8], queue: &[u8], names: &Names) -> Option<Option<ShortStr>> {
-    let exchange = current(code, text, queue, DEAD_LETTER_EXCHANGE)?;
-    Some(exchange.filter(|exchange| names.is_intake_exchange(exchange)))
+    let (argument, exchange) = current(code, text, queue)?;
+    let is_it = argument == DEAD_LETTER_EXCHANGE;
+    is_it.then(|| exchange.filter(|exchange| names.is_intake_exchange(exchange)))
 }
 
 /// Which dead-letter arguments this queue has: those that are believed, corrected by the refusal of a declare that had them. `None`: it differs in
 /// something else, or what it has cannot be seen.
 pub fn corrected(code: u16, text: &[u8], queue: &[u8], believed: &Existing) -> Option<Existing> {
-    if let Some(exchange) = current(code, text, queue, DEAD_LETTER_EXCHANGE) {
-        return Some(Existing {
-            exchange,
-            ..believed.clone()
-        });
+    let (argument, value) = current(code, text, queue)?;
+    let mut existing = believed.clone();
+    match &*argument {
+        DEAD_LETTER_EXCHANGE => existing.exchange = value,
+        DEAD_LETTER_ROUTING_KEY => existing.routing_key = value,
+        _ => return None,
     }
-    current(code, text, queue, DEAD_LETTER_ROUTING_KEY).map(|routing_key| Existing {
-        routing_key,
-        ..believed.clone()
-    })
+    Some(existing)
 }
 
-/// The value that an argument of this queue has, if the broker refused a declare for that one. `Some(None)`: it has none.
-fn current(code: u16, text: &[u8], queue: &[u8], argument: &[u8]) -> Option<Option<ShortStr>> {
-    let about = [
-        INEQUIVALENT,
-        argument,
-        b"' for queue '",
-        queue,
-        b"' in vhost '",
-    ]
-    .concat();
-    if code != PRECONDITION_FAILED || !text.starts_with(&about) {
+/// The argument for which the broker refused a declare of this queue, and the text that the queue has there; `None`: it has none.
+fn current(code: u16, text: &[u8], queue: &[u8]) -> Option<(Vec<u8>, Option<ShortStr>)> {
+    let Difference::Argument(name, member) = difference(code, text, queue)? else {
         return None;
-    }
-    let at = memmem::rfind(text, BUT_CURRENT_IS)? + BUT_CURRENT_IS.len();
-    let current = text.get(at..)?;
-    if current == b"none" {
-        return Some(None);
-    }
-    let value = current
-        .strip_prefix(b"the value ")
-        .and_then(|current| current.strip_suffix(b" of type 'longstr'"))
-        .unwrap_or(current);
-    let value = value.strip_prefix(b"'")?.strip_suffix(b"'")?;
-    ShortStr::copy(value).map(Some)
+    };
+    let value = match member {
+        Some(member) => {
+            let value = Table(&member).get(&name).ok()??;
+            Some(ShortStr::copy(value.as_longstr()?)?)
+        }
+        None => None,
+    };
+    Some((name, value))
 }
 
 /// Whether a connection was closed because its user, or its node, has as many channels as it may have.

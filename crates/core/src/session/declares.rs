@@ -67,12 +67,6 @@ use question::{Answer, Question};
 const PERMITTED_FOR: Duration = Duration::from_secs(60);
 /// For so many intake exchanges.
 const MOST_PERMITTED: usize = 64;
-const UNREADABLE: Close<'_> = Close {
-    code: 0,
-    text: b"",
-    class: 0,
-    method: 0,
-};
 
 /// What a session asks for its client, one thing at a time, and what it keeps of the answers.
 #[derive(Debug)]
@@ -279,7 +273,10 @@ impl Declares {
                 // If it crossed our own close, the client goes on already, and may be within a frame; and ours is answered all the same.
                 line.inject(probe, |out| reply::close_ok(out, probe));
                 self.open = self.asked.is_none();
-                Some(Close::parse(method.payload).unwrap_or(UNREADABLE))
+                let Ok(close) = Close::parse(method.payload) else {
+                    return; // as if nothing had come
+                };
+                Some(close)
             }
             MethodId::CHANNEL_CLOSE_OK => {
                 self.open &= self.asked.is_some();

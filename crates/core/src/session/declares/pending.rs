@@ -2,7 +2,7 @@
 
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::QueueDeclare;
-use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
+use crate::objects::{DeclaredTarget, Names, QueueType};
 use crate::registry::arguments::{Aim, DeclareArguments, if_there};
 use crate::registry::redeclared::Existing;
 use crate::registry::said_retries::SaidRetries;
@@ -130,36 +130,26 @@ impl Pending {
 
     /// What is known of the queue once the broker accepts the declare in this form.
     pub(super) fn accepted(&self, form: Form, names: &Names) -> Accepted {
-        let declared = |said, queue_type, taken_over, arguments: &[u8]| Declared {
-            said,
+        let as_it_is = || Declared {
+            said: self.said.clone(),
             retries: self.retries,
-            queue_type,
-            taken_over,
-            form: registry::Form::of(self.bits, arguments),
+            queue_type: self.queue_type,
+            taken_over: false,
+            form: registry::Form::of(self.bits, &self.arguments),
         };
-        if form == Form::AsItIs {
-            let as_it_is = || declared(self.said.clone(), self.queue_type, false, &self.arguments);
-            return match self.facts.aim {
-                Aim::Full | Aim::Lenient => Accepted::Managed(as_it_is()),
-                Aim::Off => Accepted::Plain(as_it_is()),
-                Aim::Compare => Accepted::Type(self.bits, self.queue_type),
-            };
+        match (form, self.facts.aim) {
+            (Form::AsItIs, Aim::Full | Aim::Lenient) => Accepted::Managed(as_it_is()),
+            (Form::AsItIs, Aim::Off) => Accepted::Plain(as_it_is()),
+            (Form::AsItIs, Aim::Compare) => Accepted::Type(self.bits, self.queue_type),
+            _ => {
+                let form = registry::Form::of(self.bits, &self.table(form));
+                let mut declared = Declared::of_queue(form, self.queue_type, names);
+                declared.retries = self.retries;
+                if self.existing.is_some() {
+                    declared.said = self.said.clone();
+                }
+                Accepted::Managed(declared)
+            }
         }
-        let table = self.table(form);
-        let exchange = DeclareArguments::read(&table).exchange();
-        let object = exchange.as_ref().and_then(|name| names.parse(name));
-        // As the intake will read it: for the rejects of a queue the same is true as for all else that dies there.
-        let (said, queue_type) = match object {
-            Some(OwnObject::IntakeExchange(said, queue_type)) => (Some(said), queue_type),
-            Some(_) | None => (None, QueueType::Default),
-        };
-        let taken_over = said.is_some();
-        let said = said.filter(|_| self.existing.is_none());
-        let queue_type = match queue_type {
-            QueueType::Default => self.queue_type,
-            said => said,
-        };
-        let said = said.unwrap_or_else(|| self.said.clone());
-        Accepted::Managed(declared(said, queue_type, taken_over, &table))
     }
 }
