@@ -83,7 +83,7 @@ pub(super) struct Declares {
     /// Intake exchanges for which this connection has shown that it may write to them and to the exchanges that they stand for.
     permitted: Believed<ShortStr, ()>,
     /// What was new when it was last looked which queues are of interest.
-    news: (u32, u32),
+    pub(super) news: (u32, u32),
     /// Queues of which was told what their arguments ask for in vain, or lose.
     told: BTreeSet<ShortStr>,
 }

@@ -250,7 +250,7 @@ impl Session {
                     consumer.tag = Some(tag.clone());
                     state.consumers.insert(tag, consumer);
                     // What has changed since it was sent was looked at without it.
-                    self.news = (0, 0);
+                    self.declares.news = (0, 0);
                 }
             }
             Expected::Cancel(_) => {

@@ -110,7 +110,7 @@ impl Line<'_, '_> {
     }
 
     /// The same of a queue of which nobody may know anything: then what policies of ours say counts.
-    pub(super) fn adopt_or_assume(&mut self, queue: &ShortStr) {
+    pub(in crate::session) fn adopt_or_assume(&mut self, queue: &ShortStr) {
         match self.registry.queue_type(queue) {
             Some(_) => self.adopt_if_meant(queue),
             None => self.assume_or_say(queue),
