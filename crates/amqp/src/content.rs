@@ -12,7 +12,7 @@ const BASIC: u16 = 60;
 pub const PREFIX: usize = 12;
 
 /// Properties and body of one message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// From the property flags on: two octets of flags, then the properties that they announce, in order.
     pub properties: Bytes,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Serialize, Serializer};
 
 /// A channel of a connection, or [the connection itself](ChannelId::CONNECTION).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u16);
 
 /// Numbers the deliveries of a channel from 1; 0 with `multiple` means all.

@@ -6,19 +6,21 @@
 mod again;
 mod channel;
 mod contents;
+mod decide;
 mod declares;
 mod external;
+mod facts;
 mod frames;
 mod from_broker;
 mod from_client;
 mod input;
 mod instead;
 mod leaving;
+mod ledger;
 mod lifecycle;
 mod line;
 mod ordering;
 mod outbox;
-mod outcomes;
 mod output;
 mod pause;
 mod peer;
@@ -29,6 +31,7 @@ mod retries;
 mod settle;
 mod teardown;
 mod timers;
+mod transit;
 mod tx;
 mod unacked;
 mod unpublished;
@@ -36,13 +39,12 @@ mod unpublished;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::amqp::ids::ShortStr;
 use crate::dead_letter::RuleSettings;
-use crate::machine::{Budget, Event, Flow, Leg, LiveLimits, Machine, Mono, Now, Ticket};
+use crate::machine::{Budget, Event, Flow, Leg, LiveLimits, Machine, Mono, Now};
 use crate::objects::Names;
 use crate::registry::Registry;
 use crate::registry::catalogue::Catalogue;
@@ -54,17 +56,16 @@ pub use self::external::External;
 pub use self::input::Input;
 pub use self::output::{Effects, Output};
 
-use again::Again;
-use channel::Channel;
+use channel::Channels;
 use declares::Declares;
-use frames::{Consumed, Handled, Stream};
-use lifecycle::{Lifecycle, Phase};
+use facts::Facts;
+use frames::{Consumed, Handled};
+use ledger::{Books, Ledger};
+use lifecycle::Phase;
 use ordering::Exchanges;
-use outbox::Outbox;
-use pause::{Hold, Pause};
+use pause::Hold;
 use peer::Peer;
-use replies::Tally;
-use timers::Timer;
+use transit::Transit;
 
 /// What may wait for a client that does not read while one of its declares is probed (else both sides would wait for each other).
 const PROBE_BACKLOG: usize = 1024 * 1024;
@@ -100,34 +101,15 @@ pub struct Session {
     settings: Arc<Settings>,
     /// What becomes of EXTERNAL in the handshake.
     external: External,
-    life: Lifecycle,
-    /// Until when the connection must be open, while it is not.
-    handshake_until: Option<Mono>,
     /// The client has said how it logs in, and it may.
     mechanism_is_chosen: bool,
     peer: Peer,
-    client: Stream,
-    broker: Stream,
-    /// Boxed, since a map makes room for eleven values at once, and most connections have one channel.
-    channels: BTreeMap<ChannelId, Box<Channel>>,
-    /// The replies that the broker still has to send, on all channels.
-    replies: Tally,
+    transit: Transit,
+    channels: Channels,
+    ledger: Ledger,
     registry: Registry,
     exchanges: Exchanges,
-    tickets: BTreeMap<Ticket, (ChannelId, DeliveryTag)>,
-    last_ticket: u64,
-    /// Dead letters in flight; beyond, the client is not read.
-    max_tickets: usize,
-    /// When rejects that are kept from the broker are published again.
-    again: Again,
-    /// When those of which there is no copy go back to their queues.
-    back: Again,
-    /// Octets retained, also of withheld rejects.
-    octets: usize,
-    pause: Pause,
     declares: Declares,
-    /// For the broker, once it may go.
-    outbox: Outbox,
 }
 
 /// What the code of a session works with during one call: the bytes that are being read, the time, the effects.
@@ -174,25 +156,14 @@ impl Session {
         let limits = settings.limits.now();
         Session {
             external: External::default(),
-            handshake_until: Some(now.mono.after(limits.handshake_timeout)),
             mechanism_is_chosen: false,
-            life: Lifecycle::new(),
             peer: Peer::default(),
-            client: Stream::default(),
-            broker: Stream::default(),
-            channels: BTreeMap::new(),
-            replies: Tally::default(),
+            transit: Transit::new(now.mono.after(limits.handshake_timeout)),
+            channels: Channels::default(),
+            ledger: Ledger::new(&settings),
             registry: Registry::new(settings.catalogue.clone()),
             exchanges: Exchanges::default(),
-            tickets: BTreeMap::new(),
-            last_ticket: 0,
-            max_tickets: limits.max_tickets_per_connection,
-            again: Again::default(),
-            back: Again::default(),
-            octets: 0,
-            pause: Pause::default(),
             declares: Declares::default(),
-            outbox: Outbox::default(),
             settings: settings.clone(),
         }
     }
@@ -212,66 +183,74 @@ impl Session {
 
     /// How many outcomes it may be owed.
     pub fn max_tickets(&self) -> usize {
-        self.max_tickets
+        self.ledger.max_tickets
     }
 
     /// Dead letters whose outcome is due.
     pub fn in_flight(&self) -> usize {
-        self.tickets.len()
+        self.ledger.in_flight()
     }
 
     /// Rejects that the broker has not seen.
     pub fn withheld(&self) -> usize {
-        self.tickets.len() + self.kept_idle()
+        self.ledger.in_flight() + self.ledger.kept_idle(&self.channels)
     }
 
     pub fn retained(&self) -> usize {
-        self.octets
+        self.ledger.octets
     }
 
     pub fn channels(&self) -> usize {
         self.channels.len()
     }
 
-    fn stream(&mut self, leg: Leg) -> &mut Stream {
-        match leg {
-            Leg::Client => &mut self.client,
-            Leg::Broker => &mut self.broker,
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            settings: &self.settings,
+            peer: &self.peer,
+            registry: &self.registry,
+        }
+    }
+
+    fn books<'a, 't>(&'a mut self, turn: &'a mut Turn<'t>) -> Books<'a, 't> {
+        Books {
+            channels: &mut self.channels,
+            ledger: &mut self.ledger,
+            facts: Facts::of(&self.settings, &self.peer, &self.registry),
+            transit: &mut self.transit,
+            turn,
         }
     }
 
     /// Pauses the client leg; the frame at its front is looked at again afterwards.
     fn hold(&mut self, hold: Hold, turn: &Turn<'_>) -> Handled {
-        let heartbeat = self.peer.heartbeat();
-        self.pause.begin(hold, heartbeat, turn.now.mono);
-        Handled::Wait
+        let (settings, peer) = (&self.settings, &self.peer);
+        self.transit.hold(hold, settings, peer, turn.now.mono)
     }
 
     /// Looks whether the reason for a pause has gone.
     fn release(&mut self) {
-        let over = match self.pause.hold() {
+        let open = |channel| self.channels.get(&channel).filter(|state| !state.closing);
+        let over = match self.transit.pause.hold() {
             None => return,
-            Some(Hold::Withheld(on, _)) => !self.awaits(on),
-            Some(Hold::Answers(channel, _)) => {
-                let state = self.channels.get(&channel);
-                state.is_none_or(|state| state.closing || state.due.is_empty())
+            Some(Hold::Withheld(on)) => !self.channels.await_rejects(on),
+            Some(Hold::Answers(channel)) => open(channel).is_none_or(|state| state.due.is_empty()),
+            Some(Hold::Commit(channel)) => open(channel).is_none(),
+            Some(Hold::Tickets) => !self.ledger.is_full(),
+            Some(Hold::Replies) => {
+                self.transit.replies.due() <= self.settings.limits.now().fixed.replies / 2
             }
-            Some(Hold::Commit(channel, _)) => {
-                let state = self.channels.get(&channel);
-                state.is_none_or(|state| state.closing)
-            }
-            Some(Hold::Tickets) => self.tickets.len() < self.max_tickets,
-            Some(Hold::Replies) => self.replies.due() <= self.max_replies() / 2,
             Some(Hold::Probe) => !self.declares.is_on_its_way(),
         };
         if over {
-            self.pause.end();
+            self.transit.pause.end();
         }
     }
 
-    fn give_back(&mut self, octets: usize) {
-        self.octets -= octets.min(self.octets);
-        self.settings.retained.give(octets);
+    /// What the call began is done: acks and ends that wait for nothing more.
+    fn after(&mut self, turn: &mut Turn<'_>) {
+        self.release();
+        self.leave_when_settled(turn);
     }
 }
 
@@ -286,19 +265,18 @@ impl Machine for Session {
             src: bytes,
             now,
             fx,
-            mute: self.life.is_mute(),
+            mute: self.transit.life.is_mute(),
         };
         let mut at = 0;
-        while at < bytes.len() && (from == Leg::Broker || self.pause.hold().is_none()) {
+        while at < bytes.len() && (from == Leg::Broker || self.transit.pause.hold().is_none()) {
             match self.step(from, at, &mut turn) {
                 Consumed::Bytes(len) => at += len,
                 Consumed::Wait => break,
             }
         }
         if from == Leg::Broker {
-            self.flush_acks(&mut turn);
-            self.release();
-            self.leave_when_settled(&mut turn);
+            self.transit.flush_acks(&mut self.channels, &mut turn);
+            self.after(&mut turn);
         }
         at
     }
@@ -311,7 +289,7 @@ impl Machine for Session {
             mute: false,
         };
         match leg {
-            Leg::Broker => self.life.broker_is_gone(now.mono),
+            Leg::Broker => self.transit.life.broker_is_gone(now.mono),
             Leg::Client => self.leave(&mut turn),
         }
     }
@@ -324,7 +302,10 @@ impl Machine for Session {
             mute: false,
         };
         match input {
-            Input::Settled(outcomes) => self.settled(&outcomes, &mut turn),
+            Input::Settled(outcomes) => {
+                self.books(&mut turn).settled(&outcomes);
+                self.transit.flush_acks(&mut self.channels, &mut turn);
+            }
             Input::Ensured(ensured) => {
                 let (declares, mut line) = self.line(&mut turn);
                 declares.ensured(&ensured, &mut line);
@@ -338,8 +319,7 @@ impl Machine for Session {
                 declares.looked_up(&queue, &mut line);
             }
         }
-        self.release();
-        self.leave_when_settled(&mut turn);
+        self.after(&mut turn);
     }
 
     fn drain(&mut self, now: Now, fx: &mut Effects) {
@@ -350,8 +330,7 @@ impl Machine for Session {
             mute: false,
         };
         self.begin_drain(&mut turn);
-        self.release();
-        self.leave_when_settled(&mut turn);
+        self.after(&mut turn);
     }
 
     fn timeout(&mut self, now: Now, fx: &mut Effects) {
@@ -361,48 +340,40 @@ impl Machine for Session {
             fx,
             mute: false,
         };
-        self.forget_kept_unless_watching();
-        for timer in Timer::ALL {
-            if let Some(at) = self.due_at(timer).filter(|at| *at <= now.mono) {
-                self.fire(timer, at, &mut turn);
-            }
+        if !self.transit.life.is_watching() {
+            self.ledger.forget_kept();
         }
-        self.release();
-        self.leave_when_settled(&mut turn);
+        self.deadlines_come(&mut turn);
+        self.after(&mut turn);
     }
 
     fn deadline(&self) -> Option<Mono> {
-        Timer::ALL
-            .into_iter()
-            .filter_map(|timer| self.due_at(timer))
-            .min()
+        self.deadlines().into_iter().flatten().min()
     }
 
     fn wants_read(&self, leg: Leg, backlog: usize) -> bool {
         match leg {
-            Leg::Client if self.life.is_answer_awaited() => match self.life.phase() {
+            Leg::Client if self.transit.life.is_answer_awaited() => match self.transit.life.phase()
+            {
                 Phase::Leaving(_) => backlog == 0,
                 Phase::Goodbye(_) | Phase::Parting(_) => true,
                 _ => false,
             },
-            Leg::Client => self.life.hears_client() && self.pause.hold().is_none() && backlog == 0,
-            Leg::Broker => match self.life.phase() {
+            Leg::Client => {
+                self.transit.life.hears_client()
+                    && self.transit.pause.hold().is_none()
+                    && backlog == 0
+            }
+            Leg::Broker => match self.transit.life.phase() {
                 Phase::Leaving(_) | Phase::Goodbye(_) => true,
                 Phase::Parting(_) | Phase::Done => false,
-                _ if self.pause.needs_the_broker() => backlog < PROBE_BACKLOG,
+                _ if self.transit.pause.needs_the_broker() => backlog < PROBE_BACKLOG,
                 _ => backlog == 0,
             },
         }
     }
 
     fn flow(&self) -> Flow {
-        self.life.flow()
-    }
-}
-
-/// A session that ends, however, gives back what it retained.
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.settings.retained.give(self.octets);
+        self.transit.life.flow()
     }
 }

@@ -7,20 +7,33 @@
 //! While it is closing the frames of the side that has not heard of it yet pass untouched: the broker ignores them.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
-use crate::amqp::ids::{DeliveryTag, ShortStr};
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::incoming::Incoming;
-use crate::amqp::method::MethodId;
-use crate::machine::Wall;
+use crate::amqp::method::{MethodId, Settle};
+use crate::machine::Leg;
 use crate::registry::Registry;
 
 use super::instead::Counts;
 use super::replies::{Due, Expected, Replies};
 use super::tx::Tx;
-use super::unacked::Unacked;
+use super::unacked::{Retained, Unacked};
+
+/// All channels of a session. Boxed, since a map makes room for eleven values at once, and most connections have one channel.
+#[derive(Debug, Default)]
+pub(super) struct Channels(BTreeMap<ChannelId, Box<Channel>>);
+
+/// Some of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    One(ChannelId),
+    All,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Channel {
+    pub id: ChannelId,
     /// Either side has sent `channel.close`: nothing is decided any more.
     pub closing: bool,
     /// It was a probe's: nothing of it is for the client.
@@ -71,19 +84,30 @@ pub(super) enum Transfer {
     Body(u64, bool),
 }
 
+/// What a settlement of the client means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// This tag, or all up to this one.
+    Tag {
+        last: DeliveryTag,
+        /// The broker may read it as the client wrote it.
+        as_it_is: bool,
+    },
+    Nothing,
+    /// What answers bring that are due.
+    Answers,
+    /// Only the broker can tell.
+    Brokers,
+}
+
 /// A delivery that will be retained.
 #[derive(Debug)]
 pub(super) struct Copying {
     pub tag: DeliveryTag,
-    pub queue: ShortStr,
-    /// The tag of the consumer; none: it is a get.
-    pub consumer: Option<ShortStr>,
-    pub exchange: ShortStr,
-    pub routing_key: ShortStr,
+    /// All of it but its content.
+    pub of: Retained,
     /// Taken from the budget for it.
     pub octets: usize,
-    pub redelivered: bool,
-    pub at: Wall,
     /// Without a copy, where that matters: how near it is to a limit on deliveries.
     pub uncopied: Option<Counts>,
 }
@@ -109,9 +133,116 @@ pub(super) struct Reword {
     pub culprit: MethodId,
 }
 
+// === impl Which ===
+
+impl Which {
+    /// Whether this channel is one of them.
+    pub(super) fn has(self, channel: ChannelId) -> bool {
+        match self {
+            Which::One(one) => one == channel,
+            Which::All => true,
+        }
+    }
+}
+
+// === impl Channels ===
+
+impl Channels {
+    /// Whether a request has to wait for withheld rejects.
+    pub(super) fn await_rejects(&self, on: Which) -> bool {
+        let awaits = |state: &Channel| state.unacked.awaits();
+        match on {
+            Which::One(channel) => self.get(&channel).is_some_and(|state| awaits(state)),
+            Which::All => self.values().any(|state| awaits(state)),
+        }
+    }
+
+    /// One consumer less: an auto-delete queue may go with its last one, and then what it delivered does not die any more.
+    pub(super) fn consumer_ends(&self, queue: &ShortStr, registry: &mut Registry) {
+        let mut consumers = self.values().flat_map(|state| state.consumers.values());
+        if registry.is_auto_delete(queue)
+            && !consumers.any(|other| other.queue == *queue && !other.ending)
+        {
+            registry.leave(queue);
+        }
+    }
+}
+
+impl Deref for Channels {
+    type Target = BTreeMap<ChannelId, Box<Channel>>;
+    fn deref(&self) -> &BTreeMap<ChannelId, Box<Channel>> {
+        &self.0
+    }
+}
+
+impl DerefMut for Channels {
+    fn deref_mut(&mut self) -> &mut BTreeMap<ChannelId, Box<Channel>> {
+        &mut self.0
+    }
+}
+
 // === impl Channel ===
 
 impl Channel {
+    pub(super) fn new(id: ChannelId, due: Replies) -> Channel {
+        Channel {
+            id,
+            due,
+            ..Channel::default()
+        }
+    }
+
+    /// It is closing: returns what it was, but for what is still on its way.
+    pub(super) fn end(&mut self) -> Channel {
+        let closing = Channel {
+            id: self.id,
+            closing: true,
+            publishing: self.publishing,
+            delivering: self.delivering,
+            due: std::mem::take(&mut self.due),
+            last_queue: std::mem::take(&mut self.last_queue),
+            ..Channel::default()
+        };
+        std::mem::replace(self, closing)
+    }
+
+    /// The content that passes on it.
+    pub(super) fn transfer(&mut self, from: Leg) -> &mut Transfer {
+        match from {
+            Leg::Client => &mut self.publishing,
+            Leg::Broker => &mut self.delivering,
+        }
+    }
+
+    /// Which tags a settlement means.
+    pub(super) fn meant(&mut self, settle: Settle) -> Meant {
+        let tag = settle.delivery_tag;
+        let all = settle.multiple && tag == DeliveryTag(0);
+        let is_open = !all && self.unacked.may_settle(tag);
+        let impatient = self.impatient && self.is_getting();
+        if !is_open && self.is_getting() && !impatient && !self.native {
+            return Meant::Answers;
+        }
+        self.unanswered = true;
+        let last_open = |to| self.unacked.last_open(to);
+        let last = if self.native {
+            return Meant::Brokers;
+        } else if is_open {
+            Some(tag)
+        } else if all {
+            self.all = last_open(self.all.unwrap_or(DeliveryTag(u64::MAX)));
+            self.all
+        } else if impatient || self.tx.is_some() && self.unacked.is_taken(tag) {
+            // What is still to come stays unsettled, since nobody can tell whether it is meant. After a rollback a client may settle once more
+            // what is kept: that stays so.
+            last_open(tag).filter(|_| settle.multiple)
+        } else {
+            return Meant::Brokers;
+        };
+        let as_it_is = !all && !impatient;
+        last.map_or(Meant::Nothing, |last| Meant::Tag { last, as_it_is })
+    }
+
     /// The queue that a name means in a request on this channel. Empty while only the broker knows: it has yet to make a name, and the
     /// reply to the request will come behind that.
     pub(super) fn queue(&self, name: &[u8]) -> ShortStr {

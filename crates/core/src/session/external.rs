@@ -98,15 +98,15 @@ impl Session {
     /// As RabbitMQ refuses a login, but at once.
     fn refuse_login(&mut self, turn: &mut Turn<'_>) {
         turn.event(Event::ExternalRefused);
-        self.handshake_until = None;
-        if self.broker.is_inside() {
-            return self.life.enter(Phase::Done);
+        self.transit.handshake_until = None;
+        if self.transit.broker.is_inside() {
+            return self.transit.life.enter(Phase::Done);
         }
         let out = turn.build(Leg::Client);
         let failed = MethodId::CONNECTION_START_OK;
         reply::close(out, ChannelId::CONNECTION, ACCESS_REFUSED, REFUSED, failed);
-        self.life.farewell_said();
-        self.life.broker_is_gone(turn.now.mono);
+        self.transit.life.farewell_said();
+        self.transit.life.broker_is_gone(turn.now.mono);
         turn.mute = true;
     }
 
@@ -116,11 +116,11 @@ impl Session {
         let guards = self.external == External::Guarded && !self.mechanism_is_chosen;
         if guards {
             turn.event(Event::ExternalRefused);
-            self.handshake_until = None;
-            if self.life.phase() == Phase::Greeting {
+            self.transit.handshake_until = None;
+            if self.transit.life.phase() == Phase::Greeting {
                 turn.build(Leg::Client).extend_from_slice(&frame::PROTOCOL);
             }
-            self.life.enter(Phase::Done);
+            self.transit.life.enter(Phase::Done);
         }
         guards
     }

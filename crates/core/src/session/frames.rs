@@ -1,5 +1,7 @@
 //! Frames as they pass: bodies in pieces, methods and headers whole; and where between them a frame of our own may go.
 
+use std::ops::Range;
+
 use crate::amqp::frame::{self, Front, HEAD, Head, Kind};
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
@@ -8,10 +10,6 @@ use crate::machine::{Event, Leg};
 use super::lifecycle::Phase;
 use super::pause::Hold;
 use super::{Session, Turn};
-
-mod whole;
-
-pub(super) use whole::{Header, Method};
 
 /// Frames of the broker above this size pass in pieces, unseen: no header that a broker made is near it.
 pub(super) const BROKER_FRAME_MAX: usize = 32 * 1024 * 1024;
@@ -32,6 +30,20 @@ pub(super) struct Stream {
     pub(super) raw: bool,
 }
 
+/// A method that is here as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Method<'a> {
+    pub(super) from: Leg,
+    pub(super) channel: ChannelId,
+    pub(super) id: MethodId,
+    /// Class, method and arguments.
+    pub(super) payload: &'a [u8],
+    /// Where its frame begins among the bytes that are being read.
+    pub(super) at: usize,
+    /// Octets of its frame.
+    pub(super) len: usize,
+}
+
 /// What happened to the bytes at the front.
 pub(super) enum Consumed {
     /// That many of the bytes are done with.
@@ -48,6 +60,15 @@ pub(super) enum Handled {
     Wait,
     /// Its peer broke the protocol with it, in this way.
     Broken(&'static str),
+}
+
+// === impl Method ===
+
+impl Method<'_> {
+    /// Its frame, among the bytes that are being read.
+    pub(super) fn range(&self) -> Range<usize> {
+        self.at..self.at + self.len
+    }
 }
 
 // === impl Turn ===
@@ -75,20 +96,23 @@ impl Session {
         let Some(rest) = turn.src.get(at..) else {
             return Consumed::Wait;
         };
-        if from == Leg::Client && self.life.knows_of_the_end() && self.client.owed == 0 {
+        if from == Leg::Client
+            && self.transit.life.knows_of_the_end()
+            && self.transit.client.owed == 0
+        {
             return self.hear_out(at, turn);
         }
-        if from == Leg::Client && self.life.phase() == Phase::Done {
+        if from == Leg::Client && self.transit.life.phase() == Phase::Done {
             return Consumed::Bytes(rest.len());
         }
-        if self.life.phase() == Phase::Raw || self.stream(from).raw {
+        if self.transit.life.phase() == Phase::Raw || self.transit.stream(from).raw {
             turn.pass(from, at..turn.src.len());
             return Consumed::Bytes(rest.len());
         }
-        if self.life.phase() == Phase::Greeting {
+        if self.transit.life.phase() == Phase::Greeting {
             return self.greeting(from, at, turn);
         }
-        if self.stream(from).owed > 0 {
+        if self.transit.stream(from).owed > 0 {
             return self.piece(from, at, turn);
         }
         match frame::front(rest) {
@@ -99,7 +123,9 @@ impl Session {
                 Consumed::Wait
             }
             Front::Short => Consumed::Wait,
-            Front::Part(head) | Front::Whole(head, ..) if self.is_too_large(from, head) => {
+            Front::Part(head) | Front::Whole(head, ..)
+                if from == Leg::Client && self.peer.is_too_large(head) =>
+            {
                 self.broken(from, "a frame larger than frame_max", at, turn)
             }
             Front::Part(head) => self.part(from, head, at, turn),
@@ -124,14 +150,7 @@ impl Session {
                     }
                 }
                 Kind::Header => {
-                    let header = Header {
-                        from,
-                        channel: head.channel,
-                        payload,
-                        at,
-                        len,
-                    };
-                    self.header(header, turn);
+                    self.header(from, head.channel, payload, at..at + len, turn);
                     Consumed::Bytes(len)
                 }
                 Kind::Body | Kind::Heartbeat | Kind::Other(_) => self.begin(from, head, at, turn),
@@ -162,23 +181,16 @@ impl Session {
                 turn.event(Event::ProtocolFault { leg: from, what });
             }
             // Another protocol, or a broker that speaks first: its own affair.
-            self.handshake_until = None;
-            self.life.enter(Phase::Raw);
+            self.transit.handshake_until = None;
+            self.transit.life.enter(Phase::Raw);
             return self.step(from, at, turn);
         }
         if known < frame::PROTOCOL.len() {
             return Consumed::Wait;
         }
-        self.life.enter(Phase::Watching);
+        self.transit.life.enter(Phase::Watching);
         turn.pass(from, at..at + known);
         Consumed::Bytes(known)
-    }
-
-    /// Whether a client may not send such a method or header. It makes no difference how much of it is here.
-    fn is_too_large(&self, from: Leg, head: Head) -> bool {
-        from == Leg::Client
-            && matches!(head.kind, Kind::Method | Kind::Header)
-            && head.whole() > self.peer.frame_max()
     }
 
     /// A frame that is not all here: bodies pass in pieces, methods and headers are awaited within the limit.
@@ -207,16 +219,11 @@ impl Session {
         at: usize,
         turn: &mut Turn<'_>,
     ) -> Consumed {
-        self.fault(from, what, turn);
+        self.transit.fault(from, what, turn);
         if from == Leg::Client && self.guards_unseen(turn) {
             return Consumed::Bytes(turn.src.len() - at);
         }
         self.step(from, at, turn)
-    }
-
-    fn fault(&mut self, from: Leg, what: &'static str, turn: &mut Turn<'_>) {
-        turn.event(Event::ProtocolFault { leg: from, what });
-        self.stream(from).raw = true;
     }
 
     /// The head of a frame that passes in pieces.
@@ -231,11 +238,10 @@ impl Session {
         let mut body = None;
         if head.kind == Kind::Body {
             body = Some((head.channel, head.size as u64));
-            discard = self
-                .transfer(from, head.channel)
-                .is_some_and(|transfer| transfer.discards());
+            let state = self.channels.get_mut(&head.channel);
+            discard = state.is_some_and(|state| state.transfer(from).discards());
         }
-        let stream = self.stream(from);
+        let stream = self.transit.stream(from);
         stream.owed = head.size + 1;
         stream.body = body;
         stream.discard = discard;
@@ -247,30 +253,30 @@ impl Session {
 
     /// A piece of the frame that is passing.
     fn piece(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> Consumed {
-        let stream = self.stream(from);
+        let stream = self.transit.stream(from);
         let len = stream.owed.min(turn.src.len() - at);
         stream.owed -= len;
         let (ended, body, discard) = (stream.owed == 0, stream.body, stream.discard);
         if !discard {
             turn.pass(from, at..at + len);
         }
-        if let Some((channel, octets)) = body {
-            if from == Leg::Broker {
+        if let Some((channel, octets)) = body
+            && let Some(state) = self.channels.get_mut(&channel)
+        {
+            if let Some(copying) = state.copying.as_mut().filter(|_| from == Leg::Broker) {
                 let payload = at..at + len - usize::from(ended);
-                self.copy(channel, turn.src.get(payload).unwrap_or_default());
+                copying.body(turn.src.get(payload).unwrap_or_default());
             }
             if ended {
-                if let Some(transfer) = self.transfer(from, channel) {
-                    transfer.body(octets);
-                }
-                if from == Leg::Broker {
-                    self.copied(channel);
-                }
+                state.transfer(from).body(octets);
+            }
+            if ended && from == Leg::Broker {
+                self.ledger.copied(state, &self.settings);
             }
         }
-        let heard_out = from == Leg::Client && self.life.knows_of_the_end();
+        let heard_out = from == Leg::Client && self.transit.life.knows_of_the_end();
         if ended && !heard_out && turn.src.get(at + len - 1) != Some(&frame::END) {
-            self.fault(from, UNTERMINATED, turn);
+            self.transit.fault(from, UNTERMINATED, turn);
             if from == Leg::Client {
                 self.guards_unseen(turn);
             }
@@ -280,12 +286,6 @@ impl Session {
         Consumed::Bytes(len)
     }
 
-    /// Whether a method of our own may be put on the wire to the broker now.
-    pub(super) fn may_inject(&self, channel: ChannelId) -> bool {
-        let mut channel = self.channels.get(&channel).into_iter();
-        !self.client.is_inside() && channel.all(|channel| channel.publishing.is_idle())
-    }
-
     /// Sends a method of our own to the broker, now or at the next boundary.
     pub(super) fn inject(
         &mut self,
@@ -293,20 +293,13 @@ impl Session {
         turn: &mut Turn<'_>,
         build: impl FnOnce(&mut Vec<u8>),
     ) {
-        self.line(turn).1.inject(channel, build);
+        let state = self.channels.get(&channel).map(|state| &**state);
+        self.transit.inject(channel, state, turn, build);
     }
 
     /// A frame has ended: what waited for that goes out.
     pub(super) fn boundary(&mut self, turn: &mut Turn<'_>) {
-        if !self.outbox.is_empty() {
-            let mut outbox = std::mem::take(&mut self.outbox);
-            for frame in outbox.take_frames(|channel| self.may_inject(channel)) {
-                turn.build(Leg::Broker).extend_from_slice(&frame);
-            }
-            self.outbox = outbox;
-            self.flush_acks(turn);
-        }
-        self.tell_if_due(turn);
+        self.transit.flush(&mut self.channels, turn);
         self.leave_when_settled(turn);
     }
 }

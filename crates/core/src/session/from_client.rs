@@ -5,14 +5,15 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{
     Cancel, Consume, ExchangeDeclare, ExchangeName, Get, MethodId, Publish, QueueName,
 };
+use crate::amqp::reply;
 use crate::machine::{Event, Leg, Limit};
 
-use super::channel::{Channel, Consumer, Transfer};
+use super::channel::{Channel, Consumer, Transfer, Which};
+use super::facts::Facts;
 use super::frames::{Handled, Method};
-use super::ordering::Channels;
 use super::pause::Hold;
 use super::replies::{Expected, Replies, asked_for, has_reply};
-use super::tx::{self, Tx};
+use super::tx::Tx;
 use super::{Session, Turn};
 
 const NO_ACK: u8 = 2;
@@ -21,8 +22,8 @@ const GET_NO_ACK: u8 = 1;
 impl Session {
     pub(super) fn client_connection(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         match method.id {
-            MethodId::CONNECTION_CLOSE if self.awaits(Channels::All) => {
-                return self.hold_withheld(Channels::All, turn);
+            MethodId::CONNECTION_CLOSE if self.channels.await_rejects(Which::All) => {
+                return self.hold(Hold::Withheld(Which::All), turn);
             }
             // What the broker still says to the probe is nothing for the client.
             MethodId::CONNECTION_CLOSE if self.declares.is_on_its_way() => {
@@ -42,59 +43,65 @@ impl Session {
     /// A method of one of its channels.
     pub(super) fn client_method(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         let Method { channel, id, .. } = method;
-        // The broker counts channels, not numbers (S7.10). Those that it will refuse cost nothing here; those that are closing count twice.
-        let fits = self.channels.len() < 2 * self.peer.channel_max();
+        let now = turn.now.mono;
+        // At the bound the client is not read until half of them came.
+        let most = self.settings.limits.now().fixed.replies;
+        let full = has_reply(id) && self.transit.replies.due() >= most;
         let opens = id == MethodId::CHANNEL_OPEN && !self.channels.contains_key(&channel);
-        // A channel is known when its opening goes to the broker, and not while that waits: it could be closed before.
-        if opens && self.replies.due() >= self.max_replies() {
+        // The broker counts channels, not numbers (S7.10). Those that it will refuse cost nothing here; those that are closing count twice. A channel
+        // is known when its opening goes to the broker, and not while that waits: it could be closed before.
+        if opens && !full && self.channels.len() < 2 * self.peer.channel_max() {
+            let due = Replies::new(self.transit.replies.clone());
+            let state = Box::new(Channel::new(channel, due));
+            self.channels.insert(channel, state);
+        }
+        let state = self.channels.get_mut(&channel);
+        let closing = state.as_ref().is_some_and(|state| state.closing);
+        if let Some(state) = &state
+            && !closing
+            && !state.publishing.is_idle()
+        {
+            return Handled::Broken("a method where a content was due");
+        }
+        if full && (opens || state.is_some() && !closing) {
             turn.event(Event::LimitMet(Limit::Replies));
             return self.hold(Hold::Replies, turn);
         }
-        if opens && fits {
-            let due = Replies::new(self.replies.clone());
-            let state = Channel {
-                due,
-                ..Channel::default()
-            };
-            self.channels.insert(channel, Box::new(state));
-        }
-        let Some(state) = self.channels.get_mut(&channel) else {
-            return turn.pass_method(method);
-        };
-        if state.closing {
-            if id == MethodId::CHANNEL_CLOSE_OK {
+        let Some(state) = state.filter(|_| !closing) else {
+            if closing && id == MethodId::CHANNEL_CLOSE_OK {
                 self.forget_channel(channel);
             }
             return turn.pass_method(method);
-        }
-        if !state.publishing.is_idle() {
-            return Handled::Broken("a method where a content was due");
-        }
-        if has_reply(id) && self.replies.due() >= self.max_replies() {
-            turn.event(Event::LimitMet(Limit::Replies));
-            return self.hold(Hold::Replies, turn);
-        }
-        let Some(state) = self.channels.get_mut(&channel) else {
-            return Handled::Wait;
         };
         match id {
             MethodId::BASIC_ACK | MethodId::BASIC_NACK | MethodId::BASIC_REJECT => {
                 return self.settle(method, turn);
             }
             MethodId::TX_COMMIT if state.tx == Some(Tx::Returns) => {
-                let until = turn.now.mono.after(tx::PAUSE);
-                return self.hold(Hold::Commit(channel, until), turn);
+                return self.hold(Hold::Commit(channel), turn);
             }
-            MethodId::TX_COMMIT if state.tx.is_some() => self.commit(channel, turn),
+            MethodId::TX_COMMIT if state.tx.is_some() => {
+                state.commit(turn);
+                self.transit.outbox.acked(channel);
+            }
             MethodId::BASIC_CANCEL if state.begins_unseen() => {
-                return self.hold_answers(channel, turn);
+                return self.hold(Hold::Answers(channel), turn);
             }
-            _ if state.unacked.awaits() && !self.cannot_fail(method, turn.now.mono) => {
-                return self.hold_withheld(Channels::One(channel), turn);
+            _ if state.unacked.awaits()
+                && !(self.exchanges).cannot_fail(state, method, &self.registry, now) =>
+            {
+                return self.hold(Hold::Withheld(Which::One(channel)), turn);
             }
             _ => {}
         }
-        let begins = self.begins_to_read(method);
+        self.client_request(method, turn)
+    }
+
+    /// A method that may go to the broker now.
+    fn client_request(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
+        let channel = method.channel;
+        let state = self.channels.get(&channel);
+        let begins = state.and_then(|state| state.begins_to_read(method));
         let (declares, mut line) = self.line(turn);
         if line.refuses(method) {
             return Handled::Done;
@@ -104,19 +111,21 @@ impl Session {
         {
             return Handled::Wait;
         }
-        if id == MethodId::QUEUE_DECLARE {
+        if method.id == MethodId::QUEUE_DECLARE {
             return declares.declare(method, &mut line);
         }
-        let retried = begins.is_some_and(|queue| self.retries(&queue).is_some());
-        self.client_request(method, retried);
+        let retried = begins.is_some_and(|queue| self.facts().retries(&queue).is_some());
+        self.watch_request(method, retried);
         self.pass_request(method, turn);
-        self.prove(method, turn);
+        if let Some(state) = self.channels.get_mut(&channel)
+            && let Some(proof) = self
+                .exchanges
+                .proof(state, method, &self.registry, turn.now.mono)
+        {
+            state.expect(proof, true);
+            self.inject(channel, turn, |out| reply::channel_flow(out, channel));
+        }
         Handled::Done
-    }
-
-    /// At the bound the client is not read until half of them came.
-    pub(super) fn max_replies(&self) -> usize {
-        self.settings.limits.now().fixed.replies
     }
 
     /// Passes a request, with its reply asked for.
@@ -129,131 +138,110 @@ impl Session {
         }
     }
 
-    /// The queue that `basic.consume` or `basic.get` means.
-    pub(super) fn begins_to_read(&self, method: Method<'_>) -> Option<ShortStr> {
-        let Method {
-            channel,
-            id,
-            payload,
-            ..
-        } = method;
-        let state = self.channels.get(&channel)?;
-        match id {
-            MethodId::BASIC_CONSUME => Some(state.queue(Consume::parse(payload).ok()?.queue)),
-            MethodId::BASIC_GET => Some(state.queue(Get::parse(payload).ok()?.queue)),
-            _ => None,
-        }
-    }
-
     /// A method that passes: what we have to know of it. `retried`: of the queue that it begins to read.
-    fn client_request(&mut self, method: Method<'_>, retried: bool) {
+    fn watch_request(&mut self, method: Method<'_>, retried: bool) {
         let Method {
             channel,
             id,
             payload,
             ..
         } = method;
+        let facts = Facts::of(&self.settings, &self.peer, &self.registry);
         let Some(state) = self.channels.get_mut(&channel) else {
             return;
         };
-        let mut expected = Expected::Other;
         match id {
-            MethodId::CHANNEL_OPEN => expected = Expected::Open,
-            MethodId::CHANNEL_CLOSE => {
-                self.abandon(channel);
-                return;
-            }
-            MethodId::BASIC_PUBLISH => {
-                state.publishing = Transfer::Header(false);
-                state.published_with.clear();
-                if let Ok(publish) = Publish::parse(payload) {
-                    state.published_with.extend_from_slice(publish.routing_key);
-                }
-            }
-            MethodId::BASIC_CONSUME => {
-                if let Ok(consume) = Consume::parse(payload) {
-                    let consumer = Consumer {
-                        tag: None,
-                        queue: state.queue(consume.queue),
-                        no_ack: consume.bits & NO_ACK != 0,
-                        ending: false,
-                        retried,
-                    };
-                    let tag = ShortStr::copy(consume.consumer_tag).unwrap_or_default();
-                    expected = Expected::Consume(tag, consumer);
-                }
-            }
-            MethodId::BASIC_GET => {
-                if let Ok(get) = Get::parse(payload) {
-                    expected = Expected::Get(Consumer {
-                        tag: None,
-                        queue: state.queue(get.queue),
-                        no_ack: get.bits & GET_NO_ACK != 0,
-                        ending: false,
-                        retried,
-                    });
-                }
-            }
-            MethodId::BASIC_CANCEL => {
-                if let Ok(cancel) = Cancel::parse(payload) {
-                    let tag = ShortStr::copy(cancel.consumer_tag).unwrap_or_default();
-                    expected = Expected::Cancel(tag);
-                    if let Some(consumer) = state.consumers.get_mut(cancel.consumer_tag) {
-                        consumer.ending = true;
-                        let queue = consumer.queue.clone();
-                        self.consumer_ends(&queue);
-                    }
-                }
-            }
-            MethodId::QUEUE_PURGE => {
-                if let Ok(purge) = QueueName::parse(payload) {
-                    expected = Expected::Purge(state.queue(purge.queue));
-                }
-            }
-            MethodId::QUEUE_DELETE => {
-                if let Ok(delete) = QueueName::parse(payload) {
-                    // What the client says of its deliveries from here on comes too late for them to die.
-                    let queue = state.queue(delete.queue);
-                    self.registry.leave(&queue);
-                    expected = Expected::Delete(queue);
-                }
-            }
-            MethodId::EXCHANGE_DECLARE => {
-                if let Ok(declare) = ExchangeDeclare::parse(payload)
-                    && let Some(exchange) = ShortStr::copy(declare.exchange)
-                {
-                    expected = Expected::Exchange(exchange);
-                }
-            }
+            MethodId::CHANNEL_CLOSE => return self.abandon(channel),
+            MethodId::BASIC_PUBLISH => state.publish(payload),
             MethodId::EXCHANGE_DELETE => {
                 if let Ok(delete) = ExchangeName::parse(payload) {
                     self.exchanges.forget(delete.exchange);
                 }
             }
-            MethodId::BASIC_RECOVER | MethodId::BASIC_RECOVER_ASYNC => {
-                expected = Expected::Recover;
-                self.settle_all(channel);
-            }
-            MethodId::TX_SELECT => self.begin_tx(channel),
-            MethodId::TX_ROLLBACK => self.roll_back(channel),
+            MethodId::TX_SELECT => self.ledger.begin_tx(state, facts),
+            MethodId::TX_ROLLBACK => state.roll_back(),
             _ => {}
         }
-        let Some(state) = self.channels.get_mut(&channel) else {
-            return;
-        };
-        if has_reply(id) {
-            state.expect(expected, asked_for(id, payload).is_some());
-        } else {
+        if !has_reply(id) {
             state.unanswered = true;
+            return;
+        }
+        let expected = state.expected(method, retried).unwrap_or(Expected::Other);
+        let mut cancelled = None;
+        match &expected {
+            Expected::Recover => self.ledger.settle_all(state),
+            // What the client says of its deliveries from here on comes too late for them to die.
+            Expected::Delete(queue) => self.registry.leave(queue),
+            Expected::Cancel(tag) => {
+                if let Some(consumer) = state.consumers.get_mut(tag) {
+                    consumer.ending = true;
+                    cancelled = Some(consumer.queue.clone());
+                }
+            }
+            _ => {}
+        }
+        state.expect(expected, asked_for(id, payload).is_some());
+        if let Some(queue) = cancelled {
+            self.channels.consumer_ends(&queue, &mut self.registry);
+        }
+    }
+}
+
+// === impl Channel ===
+
+impl Channel {
+    /// The queue that `basic.consume` or `basic.get` means.
+    pub(super) fn begins_to_read(&self, method: Method<'_>) -> Option<ShortStr> {
+        match method.id {
+            MethodId::BASIC_CONSUME => Some(self.queue(Consume::parse(method.payload).ok()?.queue)),
+            MethodId::BASIC_GET => Some(self.queue(Get::parse(method.payload).ok()?.queue)),
+            _ => None,
         }
     }
 
-    /// The settings that shape a dead letter, when the broker is one that we know.
-    pub(super) fn rules(&self) -> Option<crate::dead_letter::Rules> {
-        let limits = self.settings.limits.now();
-        let dialect = self.peer.dialect?;
-        let rules = self.settings.rules;
-        Some(rules.at(dialect, limits.max_history, limits.stamp))
+    /// A content begins.
+    fn publish(&mut self, payload: &[u8]) {
+        self.publishing = Transfer::Header(false);
+        self.published_with.clear();
+        if let Ok(publish) = Publish::parse(payload) {
+            self.published_with.extend_from_slice(publish.routing_key);
+        }
+    }
+
+    /// What the reply to a request will mean. `None`: nothing, but that it comes.
+    fn expected(&self, method: Method<'_>, retried: bool) -> Option<Expected> {
+        let payload = method.payload;
+        let consumer = |queue, no_ack| Consumer {
+            tag: None,
+            queue: self.queue(queue),
+            no_ack,
+            ending: false,
+            retried,
+        };
+        let queue = || Some(self.queue(QueueName::parse(payload).ok()?.queue));
+        Some(match method.id {
+            MethodId::CHANNEL_OPEN => Expected::Open,
+            MethodId::BASIC_CONSUME => {
+                let consume = Consume::parse(payload).ok()?;
+                let tag = ShortStr::copy(consume.consumer_tag).unwrap_or_default();
+                Expected::Consume(tag, consumer(consume.queue, consume.bits & NO_ACK != 0))
+            }
+            MethodId::BASIC_GET => {
+                let get = Get::parse(payload).ok()?;
+                Expected::Get(consumer(get.queue, get.bits & GET_NO_ACK != 0))
+            }
+            MethodId::BASIC_CANCEL => {
+                let cancel = Cancel::parse(payload).ok()?;
+                Expected::Cancel(ShortStr::copy(cancel.consumer_tag).unwrap_or_default())
+            }
+            MethodId::QUEUE_PURGE => Expected::Purge(queue()?),
+            MethodId::QUEUE_DELETE => Expected::Delete(queue()?),
+            MethodId::EXCHANGE_DECLARE => Expected::Exchange(ShortStr::copy(
+                ExchangeDeclare::parse(payload).ok()?.exchange,
+            )?),
+            MethodId::BASIC_RECOVER | MethodId::BASIC_RECOVER_ASYNC => Expected::Recover,
+            _ => Expected::Other,
+        })
     }
 }
 

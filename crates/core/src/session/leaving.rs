@@ -4,41 +4,37 @@ use crate::amqp::frame::{self, Front, Kind};
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
-use crate::amqp::reply_code::{CONNECTION_FORCED, REPLY_SUCCESS};
+use crate::amqp::reply_code::REPLY_SUCCESS;
 use crate::machine::Leg;
 
 use super::channel::Consumer;
-use super::frames::{Consumed, Header};
-use super::lifecycle::{GOODBYE, Phase};
+use super::frames::Consumed;
+use super::lifecycle::Phase;
 use super::{Session, Turn};
-
-/// What RabbitMQ says to its clients when it is stopped.
-const SHUTDOWN: &[u8] =
-    b"CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'";
 
 impl Session {
     /// The client is gone. What the broker still sends is read and goes nowhere.
     pub(super) fn leave(&mut self, turn: &mut Turn<'_>) {
-        if self.life.knows_of_the_end() {
-            self.life.answered();
+        if self.transit.life.knows_of_the_end() {
+            self.transit.life.answered();
         }
-        let inside_frame = self.client.is_inside();
-        match self.life.phase() {
+        let inside_frame = self.transit.client.is_inside();
+        match self.transit.life.phase() {
             Phase::Leaving(_) if !inside_frame => return self.leave_when_settled(turn),
             Phase::Goodbye(_) | Phase::HalfClosed(_) | Phase::Parting(_) | Phase::Done => return,
             Phase::Greeting | Phase::Watching | Phase::Raw | Phase::Leaving(_) => {}
         }
-        self.pause.forget_hold();
-        self.handshake_until = None;
-        if self.life.is_watching() {
-            self.count_crash(inside_frame, turn);
+        self.transit.pause.forget_hold();
+        self.transit.handshake_until = None;
+        if self.transit.life.is_watching() {
+            self.books(turn).count_crash(inside_frame);
         }
-        let settled = self.tickets.is_empty() && self.declares.declaring().is_none();
-        if !self.life.is_watching() || settled || inside_frame {
+        let settled = self.ledger.in_flight() == 0 && self.declares.declaring().is_none();
+        if !self.transit.life.is_watching() || settled || inside_frame {
             // Nothing to do for it, or the broker waits for the end of a frame that will never come: it returns all to the queues.
             let until = turn.now.mono.after(self.settings.limits.now().close_wait);
-            self.broker.raw |= !self.life.is_watching();
-            self.life.enter(Phase::HalfClosed(until));
+            self.transit.broker.raw |= !self.transit.life.is_watching();
+            self.transit.life.enter(Phase::HalfClosed(until));
             return;
         }
         self.settle_and_leave(turn);
@@ -46,13 +42,13 @@ impl Session {
 
     fn settle_and_leave(&mut self, turn: &mut Turn<'_>) {
         let until = turn.now.mono.after(self.settings.limits.now().close_wait);
-        self.life.enter(Phase::Leaving(until));
+        self.transit.life.enter(Phase::Leaving(until));
         self.leave_when_settled(turn);
-        if !self.life.is_leaving() {
+        if !self.transit.life.is_leaving() {
             return;
         }
         let heartbeat = self.peer.heartbeat();
-        self.pause.keep_alive(heartbeat, turn.now.mono);
+        self.transit.pause.keep_alive(heartbeat, turn.now.mono);
         let channels: Vec<ChannelId> = self
             .channels
             .iter()
@@ -85,7 +81,7 @@ impl Session {
                     });
                 });
             }
-        } else if self.may_inject(channel) {
+        } else if self.transit.may_inject(Some(state)) {
             reply::close(
                 turn.build(Leg::Broker),
                 channel,
@@ -99,60 +95,33 @@ impl Session {
 
     /// The last withheld reject has been settled, the last declare decided, and what the client had begun is at its end.
     pub(super) fn leave_when_settled(&mut self, turn: &mut Turn<'_>) {
-        if !self.life.is_leaving() {
+        if !self.transit.life.is_leaving() {
             return;
         }
-        let may_wait = self.life.is_answer_awaited();
-        let sent = self.outbox.is_empty() && !self.client.is_inside();
-        if self.tickets.is_empty() && self.declares.declaring().is_none() && (sent || !may_wait) {
-            self.say_goodbye(turn);
+        let may_wait = self.transit.life.is_answer_awaited();
+        let sent = self.transit.outbox.is_empty() && !self.transit.client.is_inside();
+        if self.ledger.in_flight() == 0
+            && self.declares.declaring().is_none()
+            && (sent || !may_wait)
+        {
+            self.transit.say_goodbye(turn);
         }
-    }
-
-    /// Closes the connection in order: the broker carries out what was sent last only if the connection does not break behind it.
-    pub(super) fn say_goodbye(&mut self, turn: &mut Turn<'_>) {
-        self.pause.end();
-        let until = turn.now.mono.after(GOODBYE);
-        if self.client.is_inside() {
-            self.life.enter(Phase::HalfClosed(until));
-            return;
-        }
-        let nobody = MethodId(0, 0);
-        let out = turn.build(Leg::Broker);
-        reply::close(out, ChannelId::CONNECTION, REPLY_SUCCESS, b"", nobody);
-        self.life.enter(Phase::Goodbye(until));
     }
 
     /// The process is ending: rejects are settled, the client is told, both connections end in order. In the handshake nobody is told, as
     /// by the broker.
     pub(super) fn begin_drain(&mut self, turn: &mut Turn<'_>) {
-        if self.handshake_until.is_some() {
-            self.life.enter(Phase::Done);
+        if self.transit.handshake_until.is_some() {
+            self.transit.life.enter(Phase::Done);
             return;
         }
-        if !self.life.is_watching() || self.client.raw {
+        if !self.transit.life.is_watching() || self.transit.client.raw {
             return self.leave(turn);
         }
-        self.pause.forget_hold();
-        self.life.owe_farewell();
-        self.tell_if_due(turn);
+        self.transit.pause.forget_hold();
+        self.transit.life.owe_farewell();
+        self.transit.tell_if_due(turn);
         self.settle_and_leave(turn);
-    }
-
-    pub(super) fn tell_if_due(&mut self, turn: &mut Turn<'_>) {
-        if !self.life.owes_farewell() || self.broker.is_inside() {
-            return;
-        }
-        let out = turn.build(Leg::Client);
-        reply::close(
-            out,
-            ChannelId::CONNECTION,
-            CONNECTION_FORCED,
-            SHUTDOWN,
-            MethodId(0, 0),
-        );
-        self.life.farewell_said();
-        turn.mute = true;
     }
 
     /// A client that is being closed: the contents that it has begun end (acks of their channels wait for that), its answer counts, and all
@@ -165,28 +134,21 @@ impl Session {
             Front::Part(head) => (head, None),
             Front::Whole(head, payload, _) => (head, Some(payload)),
         };
-        let begun = self
-            .transfer(Leg::Client, head.channel)
-            .is_some_and(|transfer| !transfer.is_idle());
-        let ends = begun && self.life.is_leaving();
+        let state = self.channels.get(&head.channel);
+        let begun = state.is_some_and(|state| !state.publishing.is_idle());
+        let ends = begun && self.transit.life.is_leaving();
         match (head.kind, payload) {
             (Kind::Body, _) if ends => return self.begin(Leg::Client, head, at, turn),
             (Kind::Header, Some(payload)) if ends => {
-                let header = Header {
-                    from: Leg::Client,
-                    channel: head.channel,
-                    payload,
-                    at,
-                    len: head.whole(),
-                };
-                self.header(header, turn);
-                return Consumed::Bytes(header.len);
+                let range = at..at + head.whole();
+                self.header(Leg::Client, head.channel, payload, range, turn);
+                return Consumed::Bytes(head.whole());
             }
             (Kind::Header, None) if ends && head.whole() <= self.peer.frame_max() => {
                 return Consumed::Wait;
             }
             (Kind::Method, Some(payload)) if head.channel == ChannelId::CONNECTION => {
-                self.hear_answer(payload, turn)
+                self.transit.hear_answer(payload, turn)
             }
             (Kind::Method, None)
                 if head.channel == ChannelId::CONNECTION
@@ -196,27 +158,9 @@ impl Session {
             }
             _ => {}
         }
-        self.client.owed = head.size + 1;
-        self.client.body = None;
-        self.client.discard = true;
+        self.transit.client.owed = head.size + 1;
+        self.transit.client.body = None;
+        self.transit.client.discard = true;
         Consumed::Bytes(frame::HEAD)
-    }
-
-    fn hear_answer(&mut self, payload: &[u8], turn: &mut Turn<'_>) {
-        match MethodId::peek(payload) {
-            Some(MethodId::CONNECTION_CLOSE_OK) => self.life.answered(),
-            Some(MethodId::CONNECTION_CLOSE) if self.life.is_farewell_said() => {
-                // Both have closed. It may wait for our answer instead.
-                let out = turn.build(Leg::Client);
-                reply::method(
-                    out,
-                    ChannelId::CONNECTION,
-                    MethodId::CONNECTION_CLOSE_OK,
-                    |_| {},
-                );
-                self.life.answered();
-            }
-            _ => {}
-        }
     }
 }

@@ -1,17 +1,16 @@
 //! What declares need of the connection beside what is theirs: the peers, what is known of queues, and the way to the broker.
 
-use std::collections::BTreeMap;
-
 use crate::amqp::ids::ChannelId;
-use crate::machine::{Leg, Mono};
+use crate::machine::Mono;
 use crate::registry::Registry;
 
-use super::channel::Channel;
+use super::channel::Channels;
 use super::declares::Declares;
+use super::facts::Facts;
 use super::frames::Handled;
-use super::outbox::Outbox;
-use super::pause::{Hold, Pause};
+use super::pause::Hold;
 use super::peer::Peer;
+use super::transit::Transit;
 use super::{Session, Settings, Turn};
 
 /// A session without its deliveries, during one call.
@@ -19,11 +18,9 @@ pub(super) struct Line<'s, 't> {
     pub(super) settings: &'s Settings,
     pub(super) peer: &'s Peer,
     pub(super) registry: &'s mut Registry,
-    pub(super) channels: &'s mut BTreeMap<ChannelId, Box<Channel>>,
+    pub(super) channels: &'s mut Channels,
     pub(super) turn: &'s mut Turn<'t>,
-    pause: &'s mut Pause,
-    outbox: &'s mut Outbox,
-    inside_frame: bool,
+    transit: &'s mut Transit,
 }
 
 impl Session {
@@ -38,9 +35,7 @@ impl Session {
             registry: &mut self.registry,
             channels: &mut self.channels,
             turn,
-            pause: &mut self.pause,
-            outbox: &mut self.outbox,
-            inside_frame: self.client.is_inside(),
+            transit: &mut self.transit,
         };
         (&mut self.declares, line)
     }
@@ -60,28 +55,26 @@ impl Line<'_, '_> {
 
     /// Sends a method of our own to the broker, now or at the next boundary.
     pub(super) fn inject(&mut self, channel: ChannelId, build: impl FnOnce(&mut Vec<u8>)) {
-        let state = self.channels.get(&channel);
-        let is_idle = state.is_none_or(|state| state.publishing.is_idle());
-        if is_idle && !self.inside_frame {
-            return build(self.turn.build(Leg::Broker));
-        }
-        let mut frame = Vec::new();
-        build(&mut frame);
-        self.outbox.push(channel, frame);
+        let state = self.channels.get(&channel).map(|state| &**state);
+        self.transit.inject(channel, state, self.turn, build);
     }
 
     /// The client waits for what is asked; the frame at its front is looked at again afterwards.
     pub(super) fn hold(&mut self) -> Handled {
         let now = self.now();
-        self.pause.begin(Hold::Probe, self.peer.heartbeat(), now);
-        Handled::Wait
+        self.transit
+            .hold(Hold::Probe, self.settings, self.peer, now)
     }
 
     /// It waits no longer.
     pub(super) fn release(&mut self) {
-        if self.pause.hold() == Some(Hold::Probe) {
-            self.pause.end();
+        if self.transit.pause.hold() == Some(Hold::Probe) {
+            self.transit.pause.end();
         }
+    }
+
+    pub(super) fn facts(&self) -> Facts<'_> {
+        Facts::of(self.settings, self.peer, self.registry)
     }
 
     /// Whether a method with so many octets may be sent to the broker on this connection.

@@ -5,17 +5,18 @@ use std::time::Duration;
 use crate::amqp::ids::ChannelId;
 use crate::machine::Mono;
 
-use super::ordering::Channels;
+use super::channel::Which;
+use super::tx;
 
 /// Why the client is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// Its next command must stay behind the withheld rejects of these channels, until then.
-    Withheld(Channels, Mono),
-    /// Its next command depends on answers that are due on this channel; until then.
-    Answers(ChannelId, Mono),
-    /// Its commit on this channel returns messages; until then.
-    Commit(ChannelId, Mono),
+    /// Its next command must stay behind the withheld rejects of these channels, for a while.
+    Withheld(Which),
+    /// Its next command depends on answers that are due on this channel, for a while.
+    Answers(ChannelId),
+    /// Its commit on this channel returns messages, after a pause.
+    Commit(ChannelId),
     /// As many dead letters are in flight as may be.
     Tickets,
     /// As many replies are due as may be.
@@ -28,17 +29,30 @@ pub(super) enum Hold {
 #[derive(Debug, Default)]
 pub(super) struct Pause {
     hold: Option<Hold>,
+    /// Until when what it waits for must have come.
+    until: Option<Mono>,
     heartbeat_at: Option<Mono>,
 }
 
 // === impl Pause ===
 
 impl Pause {
-    /// The client is not read, for this reason. `heartbeat`: how often the broker must hear of it.
-    pub(super) fn begin(&mut self, hold: Hold, heartbeat: Option<Duration>, now: Mono) {
+    /// The client is not read, for this reason. `patience`: how long it waits for rejects and answers; `heartbeat`: how often the broker must hear of it.
+    pub(super) fn begin(
+        &mut self,
+        hold: Hold,
+        patience: Duration,
+        heartbeat: Option<Duration>,
+        now: Mono,
+    ) {
         if self.hold.is_none() {
             self.keep_alive(heartbeat, now);
         }
+        self.until = match hold {
+            Hold::Withheld(_) | Hold::Answers(_) => Some(now.after(patience)),
+            Hold::Commit(_) => Some(now.after(tx::PAUSE)),
+            Hold::Tickets | Hold::Replies | Hold::Probe => None,
+        };
         self.hold = Some(hold);
     }
 
@@ -49,7 +63,7 @@ impl Pause {
 
     /// The client is gone: what it waited for is of no interest. The broker hears heartbeats as before.
     pub(super) fn forget_hold(&mut self) {
-        self.hold = None;
+        (self.hold, self.until) = (None, None);
     }
 
     /// From here on the broker hears heartbeats of the proxy's, whether the client is there or not.
@@ -64,12 +78,7 @@ impl Pause {
 
     /// Until when what it waits for must have come.
     pub(super) fn until(&self) -> Option<Mono> {
-        match self.hold? {
-            Hold::Withheld(_, until) | Hold::Answers(_, until) | Hold::Commit(_, until) => {
-                Some(until)
-            }
-            Hold::Tickets | Hold::Replies | Hold::Probe => None,
-        }
+        self.until
     }
 
     /// When the next heartbeat is due.
@@ -91,6 +100,7 @@ mod tests {
     use super::*;
 
     const OFTEN: Option<Duration> = Some(Duration::from_secs(30));
+    const PATIENCE: Duration = Duration::from_secs(5);
 
     fn at(seconds: u64) -> Mono {
         Mono::default().after(Duration::from_secs(seconds))
@@ -99,8 +109,8 @@ mod tests {
     #[test]
     fn heartbeats_go_on_when_one_reason_follows_another() {
         let mut pause = Pause::default();
-        pause.begin(Hold::Tickets, OFTEN, at(10));
-        pause.begin(Hold::Probe, OFTEN, at(20));
+        pause.begin(Hold::Tickets, PATIENCE, OFTEN, at(10));
+        pause.begin(Hold::Probe, PATIENCE, OFTEN, at(20));
         assert_eq!(pause.hold(), Some(Hold::Probe));
         assert_eq!(pause.heartbeat_at(), Some(at(40)));
         pause.keep_alive(OFTEN, at(40));
@@ -110,7 +120,7 @@ mod tests {
     #[test]
     fn a_pause_that_ends_has_no_deadline() {
         let mut pause = Pause::default();
-        pause.begin(Hold::Withheld(Channels::All, at(15)), OFTEN, at(10));
+        pause.begin(Hold::Withheld(Which::All), PATIENCE, OFTEN, at(10));
         assert_eq!(pause.until(), Some(at(15)));
         pause.end();
         assert_eq!((pause.hold(), pause.until()), (None, None));
@@ -120,7 +130,7 @@ mod tests {
     #[test]
     fn the_broker_hears_heartbeats_of_a_client_that_is_gone() {
         let mut pause = Pause::default();
-        pause.begin(Hold::Answers(ChannelId(1), at(15)), OFTEN, at(10));
+        pause.begin(Hold::Answers(ChannelId(1)), PATIENCE, OFTEN, at(10));
         pause.forget_hold();
         assert_eq!((pause.hold(), pause.until()), (None, None));
         assert_eq!(pause.heartbeat_at(), Some(at(40)));
@@ -129,7 +139,7 @@ mod tests {
     #[test]
     fn without_heartbeats_none_is_due() {
         let mut pause = Pause::default();
-        pause.begin(Hold::Replies, None, at(10));
+        pause.begin(Hold::Replies, PATIENCE, None, at(10));
         assert_eq!(pause.heartbeat_at(), None);
         assert!(pause.needs_the_broker());
     }

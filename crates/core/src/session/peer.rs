@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::amqp::frame;
+use crate::amqp::frame::{self, Head, Kind};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::method::{MethodId, Open, Start, StartOk, Tune};
 use crate::amqp::table::Table;
@@ -121,6 +121,11 @@ impl Peer {
             Some(Tune { frame_max: 0, .. }) => usize::MAX,
             Some(tune) => tune.frame_max as usize + frame::HEAD + 1,
         }
+    }
+
+    /// Whether a client may not send such a method or header. It makes no difference how much of it is here.
+    pub(super) fn is_too_large(&self, head: Head) -> bool {
+        matches!(head.kind, Kind::Method | Kind::Header) && head.whole() > self.frame_max()
     }
 
     /// The highest number of open channels.

@@ -3,18 +3,19 @@
 
 use bytes::Bytes;
 
-use crate::amqp::content::{Content, PREFIX};
+use crate::amqp::content::PREFIX;
 use crate::amqp::frame::{self, Front, Head, Kind};
 use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::method::Deliver;
 use crate::amqp::properties::Properties;
 use crate::dead_letter::retry;
 use crate::objects::{Names, OwnObject};
 
-use super::Session;
-use super::channel::Copying;
+use super::Settings;
+use super::channel::Channel;
+use super::facts::Facts;
 use super::frames::BROKER_FRAME_MAX;
-use super::instead::Asked;
-use super::retries::Retried;
+use super::unacked::Retained;
 
 /// What the content header behind a method says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,14 +26,6 @@ pub(super) enum Behind {
     /// A message that the proxy has put back into its queue, with the exchange and the key of its first publication. True: a client had returned it
     /// there; false: it is a dead letter that was sent back.
     CameBack(ShortStr, ShortStr, bool),
-}
-
-/// What counts of the deliveries of a message before this one, and how the client rejected it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Before {
-    pub(crate) redelivered: bool,
-    /// The client rejected it by `basic.nack`.
-    pub(crate) nacked: bool,
 }
 
 /// Looks at the frame behind a method of that channel, where `rest` begins, for a message that came back to that queue.
@@ -75,67 +68,51 @@ fn may_have_come_back(names: &Names, queue: &[u8], (exchange, key): (&[u8], &[u8
     }
 }
 
-/// Gives a delivery that has come back to its queue the looks of before; what it says of its retries.
-pub(super) fn before_retries(
-    copied: &mut Copying,
-    content: &mut Content,
-    names: &Names,
-    own_user: &[u8],
-) -> Retried {
-    let way = (copied.exchange.as_bytes(), copied.routing_key.as_bytes());
-    if !retry::may_have(&content.properties) || !may_have_come_back(names, &copied.queue, way) {
-        return Retried::default();
+/// Gives a delivery that has come back to its queue the looks of before, and what it says of its retries.
+pub(super) fn before_retries(of: &mut Retained, names: &Names, own_user: &[u8]) {
+    let way = (of.exchange.as_bytes(), of.routing_key.as_bytes());
+    let properties = of.content.properties.clone();
+    if !retry::may_have(&properties) || !may_have_come_back(names, &of.queue, way) {
+        return;
     }
-    let properties = content.properties.clone();
-    let Ok(properties) = Properties::parse(&properties) else {
-        return Retried::default();
-    };
-    let Some((retry, original)) = retry::back_in(&copied.queue, &properties, own_user) else {
-        return Retried::default();
-    };
-    let Ok(before) = retry.before(content, original) else {
-        return Retried::default();
-    };
-    *content = before;
-    (copied.exchange, copied.routing_key) = (retry.exchange, retry.routing_key);
-    Retried {
-        attempts: retry.attempts,
-        deadline: retry.deadline,
-        asked: Asked::Reject,
+    if let Ok(properties) = Properties::parse(&properties)
+        && let Some((retry, original)) = retry::back_in(&of.queue, &properties, own_user)
+        && let Ok(before) = retry.before(&of.content, original)
+    {
+        of.content = before;
+        (of.exchange, of.routing_key) = (retry.exchange, retry.routing_key);
+        (of.attempts, of.deadline) = (retry.attempts, retry.deadline);
     }
+}
+
+/// The properties of a delivery that has come back to its queue, as its consumer should see them, except for what is private.
+pub(super) fn shown_again(
+    state: &mut Channel,
+    facts: Facts<'_>,
+    properties: &[u8],
+) -> Option<Bytes> {
+    let queue = state.came_back.take()?;
+    let parsed = Properties::parse(properties).ok()?;
+    let (retry, original) = retry::back_in(&queue, &parsed, &facts.settings.user)?;
+    let shown = retry.shown(&parsed, original, facts.counts_acquired());
+    shown.ok()
 }
 
 // === impl Behind ===
 
 impl Behind {
-    /// A client had returned it to its queue.
-    pub(super) fn was_returned(&self) -> bool {
-        matches!(self, Behind::CameBack(_, _, true))
-    }
-}
-
-impl Session {
-    /// The properties of a delivery that has come back to its queue, as its consumer should see them, except for what is private.
-    pub(super) fn shown_again(&mut self, channel: ChannelId, properties: &[u8]) -> Option<Bytes> {
-        let queue = self.channels.get_mut(&channel)?.came_back.take()?;
-        let parsed = Properties::parse(properties).ok()?;
-        let (retry, original) = retry::back_in(&queue, &parsed, &self.settings.user)?;
-        let shown = retry.shown(&parsed, original, self.counts_acquired());
-        shown.ok()
-    }
-
     /// Looks at what is behind a delivery from that queue: of hardly any it has to.
-    pub(super) fn look_behind(
-        &self,
+    pub(super) fn of(
+        settings: &Settings,
         channel: ChannelId,
-        queue: Option<&ShortStr>,
-        way: (&[u8], &[u8]),
+        queue: &ShortStr,
+        said: &Deliver<'_>,
         rest: &[u8],
     ) -> Behind {
-        let names = &self.settings.names;
-        match queue.filter(|queue| may_have_come_back(names, queue, way)) {
-            Some(queue) => behind(queue, &self.settings.user, channel, rest),
-            None => Behind::Ordinary,
+        let way = (said.exchange, said.routing_key);
+        match may_have_come_back(&settings.names, queue, way) {
+            true => behind(queue, &settings.user, channel, rest),
+            false => Behind::Ordinary,
         }
     }
 }

@@ -271,6 +271,17 @@ impl Accepted {
 // === impl Expected ===
 
 impl Expected {
+    /// What the broker did for its client stays done, also on a channel that is closing.
+    pub(super) fn lasts(&self) -> bool {
+        matches!(
+            self,
+            Expected::Declare(..)
+                | Expected::Delete(_)
+                | Expected::Purge(_)
+                | Expected::Published(_)
+        )
+    }
+
     /// How many ordinary replies take the memory that this one takes.
     fn shares(&self) -> usize {
         let octets = match self {

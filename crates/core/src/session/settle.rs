@@ -3,350 +3,257 @@
 //! A `multiple` never settles a withheld tag: it is split, so that the broker has no word about a tag before its dead letter is safe; or,
 //! when it would be many pieces, it waits.
 
-use crate::amqp::ids::{ChannelId, DeliveryTag};
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
-use crate::dead_letter::Disposal;
-use crate::machine::{Event, Fallback, Leg, Limit};
-use crate::registry::Standing;
+use crate::machine::{Event, Leg, Limit, Mono};
 
+use super::channel::{Meant, Which};
 use super::declares::Why;
+use super::facts::Facts;
 use super::frames::{Handled, Method};
 use super::instead::Asked;
-use super::ordering::Channels;
+use super::ledger::Fate;
 use super::pause::Hold;
-use super::retries;
-use super::unacked::Retained;
+use super::unacked::{Retained, Unacked};
 use super::{Session, Turn};
 
 /// Into how many pieces a `multiple` may be split; beyond, it waits for the withheld rejects below it. A channel gives a quorum queue 32
 /// commands ahead of its answers, keeps what is more, and loses it when it closes (`rabbit_fifo_client`).
 const MAX_PIECES: usize = 8;
 
-/// What happened to one tag.
-pub(super) enum Fate {
-    /// The broker has no word of it, now or ever.
-    Withheld,
-    Forward,
-    /// It goes back to its queue in its client's transaction.
-    Return,
-    /// Forwarded behind requests that the broker has not answered. If one of those closes the channel, this settlement has no effect.
-    Unanswered,
-    NoTicket,
+/// A settlement of the client, on its way through the tags that it means.
+#[derive(Clone, Copy, Debug)]
+struct Settlement {
+    channel: ChannelId,
+    id: MethodId,
+    requeue: bool,
+    multiple: bool,
+    /// What the client asks, where that may be ours to do.
+    asked: Option<Asked>,
+    /// The next tag.
+    from: DeliveryTag,
+    last: DeliveryTag,
+    /// What the broker is to be told at once, and how many they are: those below the first hole.
+    together: Option<(DeliveryTag, usize)>,
 }
 
 impl Session {
     /// `basic.ack`, `basic.nack` or `basic.reject`.
     pub(super) fn settle(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
-        let handled = self.settle_or_wait(method, turn);
+        let channel = method.channel;
+        let state = self.channels.get_mut(&channel);
+        let (Some(state), Ok(settle)) = (state, Settle::parse(method.payload)) else {
+            return turn.pass_method(method);
+        };
+        let handled = match state.meant(settle) {
+            Meant::Tag { last, as_it_is } => {
+                let facts = Facts::of(&self.settings, &self.peer, &self.registry);
+                let settlement = Settlement::new(method, settle, last, facts);
+                self.settle_up_to(settlement, as_it_is.then_some(method), turn)
+            }
+            Meant::Nothing => Handled::Done,
+            // What is on its way to the client, in the order of the channel, is meant too.
+            Meant::Answers => return self.hold(Hold::Answers(channel), turn),
+            // The broker says 406, in its own words; but first it must know of the rejects that came before.
+            Meant::Brokers if state.unacked.awaits() => {
+                return self.hold(Hold::Withheld(Which::One(channel)), turn);
+            }
+            Meant::Brokers => {
+                self.ledger.go_native(state);
+                turn.pass_method(method)
+            }
+        };
         if let Handled::Done = handled
-            && let Some(state) = self.channels.get_mut(&method.channel)
+            && let Some(state) = self.channels.get_mut(&channel)
         {
             (state.all, state.impatient) = (None, false);
         }
         handled
     }
 
-    fn settle_or_wait(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
-        let Method {
-            channel,
-            id,
-            payload,
-            ..
-        } = method;
-        let (Some(state), Ok(settle)) = (self.channels.get_mut(&channel), Settle::parse(payload))
-        else {
-            return turn.pass_method(method);
+    /// `as_it_is`: the method, if the broker may read it as the client wrote it.
+    fn settle_up_to(
+        &mut self,
+        settlement: Settlement,
+        as_it_is: Option<Method<'_>>,
+        turn: &mut Turn<'_>,
+    ) -> Handled {
+        let Some(state) = self.channels.get_mut(&settlement.channel) else {
+            return Handled::Done;
         };
-        if state.native {
-            state.unanswered = true;
-            return turn.pass_method(method);
+        let facts = Facts::of(&self.settings, &self.peer, &self.registry);
+        if settlement.is_mixed(&state.unacked) {
+            // For what is kept nobody waits: then it may be many pieces.
+            return match settlement.would_be_many(&state.unacked, facts) {
+                true => self.hold(Hold::Withheld(Which::One(settlement.channel)), turn),
+                false => self.settle_each(settlement, turn),
+            };
         }
-        let all = settle.multiple && settle.delivery_tag == DeliveryTag(0);
-        let tag = Some(settle.delivery_tag).filter(|tag| !all && state.unacked.may_settle(*tag));
-        let impatient = state.impatient && state.is_getting();
-        if tag.is_none() && state.is_getting() && !impatient {
-            // What is on its way to the client, in the order of the channel, is meant too.
-            return self.hold_answers(channel, turn);
-        }
-        state.unanswered = true;
-        let tag = match tag {
-            Some(tag) => tag,
-            None if all => {
-                let seen = state.all.unwrap_or(DeliveryTag(u64::MAX));
-                let Some(last) = state.unacked.last_open(seen) else {
-                    return Handled::Done;
-                };
-                *state.all.insert(last)
+        self.ledger.give_back(match settlement.multiple {
+            true => state.unacked.settle_up_to(settlement.last),
+            false => state.unacked.settle(settlement.last),
+        });
+        match as_it_is {
+            Some(method) => turn.pass_method(method),
+            // By its tag: what the client has not seen yet stays unsettled, at the broker as here.
+            None => {
+                settlement.send(settlement.last, settlement.multiple, turn);
+                Handled::Done
             }
-            // What is still to come stays unsettled, since nobody can tell whether it is meant. After a rollback a client may settle once more
-            // what is kept: that stays so.
-            None if impatient
-                || state.tx.is_some() && state.unacked.is_taken(settle.delivery_tag) =>
+        }
+    }
+
+    /// Settles the tags that the client may settle, each in its own way. `Wait`: it has to wait in between.
+    fn settle_each(&mut self, mut settlement: Settlement, turn: &mut Turn<'_>) -> Handled {
+        let channel = settlement.channel;
+        let mut handled = Handled::Done;
+        while let Some(state) = self.channels.get_mut(&channel)
+            && let Some(tag) = settlement.next(&state.unacked)
+        {
+            let facts = Facts::of(&self.settings, &self.peer, &self.registry);
+            let asked = settlement.asked_of(&state.unacked, tag, facts);
+            if asked.is_some()
+                && let Some(queue) = doubted(&state.unacked, tag, facts, turn.now.mono)
             {
-                let last = state.unacked.last_open(settle.delivery_tag);
-                match last.filter(|_| settle.multiple) {
-                    Some(last) => last,
-                    None => return Handled::Done,
+                let (declares, mut line) = self.line(turn);
+                if declares.verify(&queue, Why::Dies, &mut line) {
+                    handled = Handled::Wait;
+                    break;
                 }
             }
-            // The broker says 406, in its own words; but first it must know of the rejects that came before.
-            None if state.unacked.awaits() => {
-                return self.hold_withheld(Channels::One(channel), turn);
-            }
-            None => {
-                self.go_native(channel);
-                return turn.pass_method(method);
-            }
-        };
-        let dies = id != MethodId::BASIC_ACK && !settle.requeue;
-        let returns = retries::returns(id, settle.requeue) && self.any_retries();
-        let Some(state) = self.channels.get_mut(&channel) else {
-            return Handled::Done;
-        };
-        let looked_into = dies || returns;
-        let mixed = match settle.multiple {
-            true => {
-                state.unacked.withheld_up_to(tag) || looked_into && state.unacked.any_matters(tag)
-            }
-            false => looked_into && state.unacked.matters(tag),
-        };
-        if !mixed {
-            let freed = if settle.multiple {
-                state.unacked.settle_up_to(tag)
-            } else {
-                state.unacked.settle(tag)
-            };
-            self.give_back(freed);
-            match all || impatient {
-                // By its tag: what the client has not seen yet stays unsettled, at the broker as here.
-                true => send(
-                    turn.build(Leg::Broker),
-                    channel,
-                    id,
-                    tag,
-                    true,
-                    settle.requeue,
-                ),
-                false => turn.pass(Leg::Client, method.range()),
-            }
-            return Handled::Done;
-        }
-        // For what is kept nobody waits: then it may be many pieces.
-        if settle.multiple && self.would_be_many(channel, tag, dies, returns) {
-            return self.hold_withheld(Channels::One(channel), turn);
-        }
-        let first = if settle.multiple { DeliveryTag(0) } else { tag };
-        match self.settle_each(channel, id, settle, first, tag, turn) {
-            true => Handled::Done,
-            false => Handled::Wait,
-        }
-    }
-
-    /// Whether a `multiple` has to wait for what is withheld below it.
-    fn would_be_many(
-        &self,
-        channel: ChannelId,
-        tag: DeliveryTag,
-        dies: bool,
-        returns: bool,
-    ) -> bool {
-        let Some(state) = self.channels.get(&channel) else {
-            return false;
-        };
-        let unacked = &state.unacked;
-        let is_withheld = |of: &Retained| dies || returns && self.retries(&of.queue).is_some();
-        unacked.awaits() && unacked.pieces(tag, is_withheld) > MAX_PIECES
-    }
-
-    /// Settles the tags from `first` to `last` that the client may settle, each in its own way. False: it has to wait in between.
-    fn settle_each(
-        &mut self,
-        channel: ChannelId,
-        id: MethodId,
-        settle: Settle,
-        first: DeliveryTag,
-        last: DeliveryTag,
-        turn: &mut Turn<'_>,
-    ) -> bool {
-        let dies = id != MethodId::BASIC_ACK && !settle.requeue;
-        let returns = id != MethodId::BASIC_ACK && settle.requeue && self.any_retries();
-        // Below the first hole the broker is told of all at once, behind it one by one.
-        let mut together: Option<(DeliveryTag, usize)> = None;
-        let mut from = first;
-        let mut enough = true;
-        while let Some(tag) = self
-            .channels
-            .get(&channel)
-            .and_then(|state| state.unacked.next_open(from, last))
-        {
-            from = DeliveryTag(tag.0.saturating_add(1));
-            let goes = dies || returns && self.is_of_a_retried_queue(channel, tag);
-            let asked = match dies {
-                true => Asked::Reject,
-                false => Asked::Return,
-            };
-            if goes && self.is_unsure_of(channel, tag, turn) {
-                enough = false;
+            let mut books = self.books(turn);
+            let Some(mut page) = books.page(channel) else {
                 break;
-            }
-            if goes && let Some(state) = self.channels.get_mut(&channel) {
-                let nack = id == MethodId::BASIC_NACK;
-                state.unacked.rejected_by(tag, asked, nack);
-            }
-            let fate = match goes {
-                true => self.withhold(channel, tag, asked, turn),
-                false => Fate::Forward,
             };
+            let fate = asked.map_or(Fate::Forward, |asked| {
+                let nack = settlement.id == MethodId::BASIC_NACK;
+                page.state.unacked.rejected_by(tag, asked, nack);
+                page.withhold(tag, asked)
+            });
             match fate {
                 Fate::Withheld => {}
                 Fate::Unanswered => {
-                    self.hold_answers(channel, turn);
-                    enough = false;
+                    handled = self.hold(Hold::Answers(channel), turn);
                     break;
                 }
                 Fate::NoTicket => {
                     turn.event(Event::LimitMet(Limit::Tickets));
-                    self.hold(Hold::Tickets, turn);
-                    enough = false;
+                    handled = self.hold(Hold::Tickets, turn);
                     break;
                 }
                 Fate::Forward | Fate::Return => {
-                    let Some(state) = self.channels.get_mut(&channel) else {
-                        break;
-                    };
-                    let hole = state.unacked.first_withheld();
+                    let unacked = &mut page.state.unacked;
+                    let hole = unacked.first_withheld();
+                    page.ledger.give_back(unacked.settle(tag));
                     let alone = hole.is_some_and(|hole| hole < tag);
-                    let freed = state.unacked.settle(tag);
-                    self.give_back(freed);
-                    if matches!(fate, Fate::Return) {
-                        self.send_together(channel, id, settle.requeue, together.take(), turn);
-                        reply::nack(turn.build(Leg::Broker), channel, tag, false, true);
-                    } else if alone {
-                        self.send_together(channel, id, settle.requeue, together.take(), turn);
-                        let out = turn.build(Leg::Broker);
-                        send(out, channel, id, tag, false, settle.requeue);
-                    } else {
-                        together = Some((tag, together.map_or(1, |(_, count)| count + 1)));
-                    }
+                    settlement.tell(tag, alone, fate == Fate::Return, turn);
                 }
             }
         }
-        self.send_together(channel, id, settle.requeue, together, turn);
-        enough
-    }
-
-    fn send_together(
-        &mut self,
-        channel: ChannelId,
-        id: MethodId,
-        requeue: bool,
-        together: Option<(DeliveryTag, usize)>,
-        turn: &mut Turn<'_>,
-    ) {
-        if let Some((tag, count)) = together {
-            send(
-                turn.build(Leg::Broker),
-                channel,
-                id,
-                tag,
-                count > 1,
-                requeue,
-            );
-        }
-    }
-
-    /// Whether the queue of a delivery has to be verified, since somebody has seen the end of it, or could have put another in its place.
-    fn is_unsure_of(&mut self, channel: ChannelId, tag: DeliveryTag, turn: &mut Turn<'_>) -> bool {
-        let now = turn.now.mono;
-        let retained = self
-            .channels
-            .get(&channel)
-            .and_then(|state| state.unacked.retained(tag));
-        let Some(retained) =
-            retained.filter(|retained| !self.registry.is_alive(&retained.queue, now))
-        else {
-            return false;
-        };
-        let queue = retained.queue.clone();
-        let (declares, mut line) = self.line(turn);
-        declares.verify(&queue, Why::Dies, &mut line)
-    }
-
-    /// Hands what becomes of one delivery to the publisher, if it is ours to do.
-    pub(super) fn withhold(
-        &mut self,
-        channel: ChannelId,
-        tag: DeliveryTag,
-        asked: Asked,
-        turn: &mut Turn<'_>,
-    ) -> Fate {
-        let left = |session: &mut Session, cause, turn: &mut Turn<'_>| match session
-            .leave_unsettled(channel, tag, asked, cause, turn)
-        {
-            true => Fate::Withheld,
-            false => Fate::Forward,
-        };
-        let Some(state) = self.channels.get(&channel) else {
-            return Fate::Forward;
-        };
-        if state.tx.is_some() {
-            return self.settle_in_tx(channel, tag, asked, turn);
-        }
-        if state.unacked.uncopied(tag).is_some() {
-            return left(self, Fallback::Budget, turn);
-        }
-        let Some(retained) = state.unacked.retained(tag) else {
-            return Fate::Forward;
-        };
-        let known = self.registry.get(&retained.queue);
-        match (asked, known.map(|known| known.standing)) {
-            (Asked::Reject, None) => return Fate::Forward,
-            (Asked::Reject, Some(Standing::Unknown)) if !self.loses(&retained.queue) => {
-                return left(self, Fallback::Stale, turn);
-            }
-            _ => {}
-        }
-        if state.may_fail(&self.registry) {
-            return match state.impatient {
-                true => left(self, Fallback::CloseWait, turn),
-                false => Fate::Unanswered,
-            };
-        }
-        if self.tickets.len() >= self.max_tickets {
-            return Fate::NoTicket;
-        }
-        let held = retained.delivered.until(turn.now.wall);
-        let publication = match self.decide(retained, held, turn) {
-            // Of a client's reject no cycle is made (S6.2): it is neither dropped nor parked for one.
-            None | Some(Disposal::Drop(_)) => return Fate::Forward,
-            Some(Disposal::LeaveToBroker(cause)) => return left(self, cause, turn),
-            Some(
-                Disposal::Publish(publication)
-                | Disposal::Park(publication, _)
-                | Disposal::Retry(publication),
-            ) => publication,
-        };
-        let ticket = self.publish(channel, tag, publication, turn);
-        if let Some(state) = self.channels.get_mut(&channel) {
-            state.unacked.withhold(tag, ticket);
-        }
-        Fate::Withheld
+        settlement.send_together(turn);
+        handled
     }
 }
 
-/// The same verb as the client's, for one part of what it meant.
-fn send(
-    out: &mut Vec<u8>,
-    channel: ChannelId,
-    id: MethodId,
-    tag: DeliveryTag,
-    multiple: bool,
-    requeue: bool,
-) {
-    match id {
-        MethodId::BASIC_ACK => reply::ack(out, channel, tag, multiple),
-        MethodId::BASIC_REJECT if !multiple => reply::reject(out, channel, tag, requeue),
-        _ => reply::nack(out, channel, tag, multiple, requeue),
+// === impl Settlement ===
+
+impl Settlement {
+    /// `last`: the tag that it means, or the last of them.
+    fn new(method: Method<'_>, settle: Settle, last: DeliveryTag, facts: Facts<'_>) -> Settlement {
+        let asked = match (method.id, settle.requeue) {
+            (MethodId::BASIC_ACK, _) => None,
+            (_, false) => Some(Asked::Reject),
+            (_, true) => facts.any_retries().then_some(Asked::Return),
+        };
+        let first = if settle.multiple {
+            DeliveryTag(0)
+        } else {
+            last
+        };
+        Settlement {
+            channel: method.channel,
+            id: method.id,
+            requeue: settle.requeue,
+            multiple: settle.multiple,
+            asked,
+            from: first,
+            last,
+            together: None,
+        }
     }
+
+    /// Whether it is not the same for all its tags: one of them is withheld, or may be ours to do.
+    fn is_mixed(&self, unacked: &Unacked) -> bool {
+        let is_ours = self.asked.is_some();
+        match self.multiple {
+            true => unacked.withheld_up_to(self.last) || is_ours && unacked.any_matters(self.last),
+            false => is_ours && unacked.matters(self.last),
+        }
+    }
+
+    /// Whether a `multiple` has to wait for what is withheld below it.
+    fn would_be_many(&self, unacked: &Unacked, facts: Facts<'_>) -> bool {
+        let is_withheld = |of: &Retained| self.asked_in(&of.queue, facts).is_some();
+        self.multiple && unacked.awaits() && unacked.pieces(self.last, is_withheld) > MAX_PIECES
+    }
+
+    /// What the client asks of a delivery of this queue.
+    fn asked_in(&self, queue: &[u8], facts: Facts<'_>) -> Option<Asked> {
+        self.asked
+            .filter(|asked| *asked == Asked::Reject || facts.retries(queue).is_some())
+    }
+
+    /// What the client asks of this delivery, where that may be ours to do.
+    fn asked_of(&self, unacked: &Unacked, tag: DeliveryTag, facts: Facts<'_>) -> Option<Asked> {
+        match (self.asked, unacked.queue_of(tag)) {
+            (Some(Asked::Reject), _) => self.asked,
+            (_, queue) => self.asked_in(queue?, facts),
+        }
+    }
+
+    fn next(&mut self, unacked: &Unacked) -> Option<DeliveryTag> {
+        let tag = unacked.next_open(self.from, self.last)?;
+        self.from = DeliveryTag(tag.0.saturating_add(1));
+        Some(tag)
+    }
+
+    /// The broker is to be told of this tag: that it returns in its client's transaction, or what the client said. `alone`: there is a hole below it.
+    fn tell(&mut self, tag: DeliveryTag, alone: bool, returns: bool, turn: &mut Turn<'_>) {
+        if !alone && !returns {
+            let count = self.together.map_or(1, |(_, count)| count + 1);
+            self.together = Some((tag, count));
+            return;
+        }
+        self.send_together(turn);
+        match returns {
+            true => reply::nack(turn.build(Leg::Broker), self.channel, tag, false, true),
+            false => self.send(tag, false, turn),
+        }
+    }
+
+    fn send_together(&mut self, turn: &mut Turn<'_>) {
+        if let Some((tag, count)) = self.together.take() {
+            self.send(tag, count > 1, turn);
+        }
+    }
+
+    /// The same verb as the client's, for one part of what it meant.
+    fn send(&self, tag: DeliveryTag, multiple: bool, turn: &mut Turn<'_>) {
+        let out = turn.build(Leg::Broker);
+        match self.id {
+            MethodId::BASIC_ACK => reply::ack(out, self.channel, tag, multiple),
+            MethodId::BASIC_REJECT if !multiple => {
+                reply::reject(out, self.channel, tag, self.requeue)
+            }
+            _ => reply::nack(out, self.channel, tag, multiple, self.requeue),
+        }
+    }
+}
+
+/// The queue of a delivery, if it has to be verified, since somebody has seen the end of it, or could have put another in its place.
+fn doubted(unacked: &Unacked, tag: DeliveryTag, facts: Facts<'_>, now: Mono) -> Option<ShortStr> {
+    let queue = &unacked.retained(tag)?.queue;
+    let is_alive = facts.registry.is_alive(queue, now);
+    (!is_alive).then(|| queue.clone())
 }

@@ -3,13 +3,15 @@
 
 use std::time::Duration;
 
-use crate::amqp::ids::{ChannelId, DeliveryTag};
+use crate::amqp::ids::DeliveryTag;
 use crate::amqp::reply;
 use crate::machine::{Event, Fallback, Leg};
 
+use super::Turn;
+use super::channel::Channel;
+use super::facts::Facts;
 use super::instead::{Asked, Counts, Instead};
-use super::settle::Fate;
-use super::{Session, Turn};
+use super::ledger::{Fate, Ledger, Page};
 
 /// How long a commit waits that returns messages: the next transaction is likely to reject them again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -22,36 +24,30 @@ pub(super) enum Tx {
     Returns,
 }
 
-impl Session {
+// === impl Ledger ===
+
+impl Ledger {
     /// `tx.select` goes to the broker: no copy is of use any more. Nothing is withheld, as it has waited for that.
-    pub(super) fn begin_tx(&mut self, channel: ChannelId) {
-        let Some(state) = self.channels.get_mut(&channel) else {
-            return;
-        };
+    pub(super) fn begin_tx(&mut self, state: &mut Channel, facts: Facts<'_>) {
         state.tx.get_or_insert(Tx::Plain);
-        let copies = state.unacked.begin_tx();
-        for (tag, of) in copies {
-            let counts = self.counts_uncopied(&of.queue, &of.content.properties);
-            if let (Some(counts), Some(state)) = (counts, self.channels.get_mut(&channel)) {
+        for (tag, of) in state.unacked.begin_tx() {
+            if let Some(counts) = facts.counts_uncopied(&of.queue, &of.content.properties) {
                 state.unacked.lacks_copy(tag, &of.queue, counts);
             }
             self.give_back(of.octets());
         }
     }
+}
 
+// === impl Page ===
+
+impl Page<'_, '_> {
     /// A reject or a return of which the broker hears with the transaction.
-    pub(super) fn settle_in_tx(
-        &mut self,
-        channel: ChannelId,
-        tag: DeliveryTag,
-        asked: Asked,
-        turn: &mut Turn<'_>,
-    ) -> Fate {
+    pub(super) fn settle_in_tx(&mut self, tag: DeliveryTag, asked: Asked) -> Fate {
         let cause = Fallback::Transaction;
-        let Some((queue, Instead::ReturnLater)) = self.instead(channel, tag, asked, cause) else {
-            return Fate::Forward;
-        };
-        let Some(state) = self.channels.get_mut(&channel) else {
+        let state = &mut *self.state;
+        let instead = self.facts.instead(state, tag, asked, cause);
+        let Some((queue, Instead::ReturnLater)) = instead else {
             return Fate::Forward;
         };
         let near = |(_, counts)| counts == Counts::Near;
@@ -59,7 +55,7 @@ impl Session {
             (true, _) => {
                 let returned = asked == Asked::Return;
                 state.unacked.keep_uncopied(tag, returned);
-                turn.event(Event::Kept {
+                self.turn.event(Event::Kept {
                     queue,
                     returned,
                     cause,
@@ -68,36 +64,29 @@ impl Session {
             }
             (false, Asked::Reject) => {
                 state.tx = Some(Tx::Returns);
-                turn.event(Event::KeptReturned { queue });
+                self.turn.event(Event::KeptReturned { queue });
                 Fate::Return
             }
             // The client's own word for what we would do.
             (false, Asked::Return | Asked::TooLarge) => Fate::Forward,
         }
     }
+}
 
+// === impl Channel ===
+
+impl Channel {
     /// `tx.commit` goes to the broker. Acks of ours go before it: of what was rejected before `tx.select`.
-    pub(super) fn commit(&mut self, channel: ChannelId, turn: &mut Turn<'_>) {
-        if let Some(state) = self.channels.get_mut(&channel) {
-            let out = turn.build(Leg::Broker);
-            let ack = |tag, multiple| reply::ack(out, channel, tag, multiple);
-            state.unacked.take_acks(ack);
-            state.unacked.committed();
-        }
-        self.outbox.acked(channel);
+    pub(super) fn commit(&mut self, turn: &mut Turn<'_>) {
+        let (out, channel) = (turn.build(Leg::Broker), self.id);
+        let ack = |tag, multiple| reply::ack(out, channel, tag, multiple);
+        self.unacked.take_acks(ack);
+        self.unacked.committed();
     }
 
     /// `tx.rollback` goes to the broker.
-    pub(super) fn roll_back(&mut self, channel: ChannelId) {
-        if let Some(state) = self.channels.get_mut(&channel) {
-            state.unacked.rolled_back();
-            state.tx = state.tx.map(|_| Tx::Plain);
-        }
-    }
-
-    /// Whether acks of ours may go out on a channel: a client in tx mode might roll them back.
-    pub(super) fn may_ack(&self, channel: ChannelId) -> bool {
-        let state = self.channels.get(&channel);
-        state.is_none_or(|state| state.tx.is_none()) && self.may_inject(channel)
+    pub(super) fn roll_back(&mut self) {
+        self.unacked.rolled_back();
+        self.tx = self.tx.map(|_| Tx::Plain);
     }
 }

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::{DeliveryTag, ShortStr};
-use crate::machine::{Mono, Ticket, Wall};
+use crate::dead_letter::retries::Attempts;
+use crate::machine::{Cause, Mono, Wall};
 
 use super::instead::{Asked, Counts};
-use super::redelivered::Before;
-use super::retries::Retried;
 
 mod bits;
 mod uncommitted;
@@ -18,7 +17,7 @@ mod uncommitted;
 use bits::{Bits, bits, clear, clear_up_to, first, has, set};
 
 /// A delivery of a managed queue, kept until it is settled.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Retained {
     /// The queue it came from.
     pub queue: ShortStr,
@@ -27,13 +26,36 @@ pub(crate) struct Retained {
     /// The key it was delivered with.
     pub routing_key: ShortStr,
     pub content: Content,
-    /// What counts of the deliveries before this one, and how the client rejected it.
-    pub before: Before,
+    pub redelivered: bool,
     /// The tag of the consumer that it was delivered to; none: it was got.
     pub consumer: Option<ShortStr>,
     pub delivered: Wall,
-    /// What it says of its retries.
-    pub retried: Retried,
+    /// How often it had come back by a retry.
+    pub attempts: Attempts,
+    /// When its TTL is over, if a retry has fixed that.
+    pub deadline: Option<Wall>,
+    /// What its client has asked for, by `basic.nack` or not.
+    pub asked: Asked,
+    pub nacked: bool,
+    pub state: State,
+}
+
+/// What has become of a delivery since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The client has not settled it.
+    #[default]
+    Open,
+    /// The client rejected or returned it. The broker has not seen that, as something is published in its place.
+    Withheld,
+    /// The same, and it is not left to the broker although nothing can be published now. No request waits for it.
+    Kept {
+        since: Mono,
+        /// Something is on its way all the same.
+        publishing: bool,
+        /// The dead letter is to be published with our own `user-id`.
+        hide_user: bool,
+    },
 }
 
 /// What a retained delivery costs beside its content and its names: its place in the ledger, and what the allocator adds (measured).
@@ -49,28 +71,15 @@ impl Retained {
             .saturating_add(content)
     }
 
+    /// The client may settle it.
+    fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
     /// Octets of memory that count for the budget.
     pub(crate) fn octets(&self) -> usize {
         Retained::cost(&self.exchange, &self.routing_key, self.content.len())
     }
-}
-
-/// A reject or a return that the broker has not seen, as something is published in its place.
-#[derive(Debug)]
-pub(crate) struct Withheld {
-    pub ticket: Ticket,
-    pub retained: Retained,
-}
-
-/// A reject or a return that is not left to the broker, although nothing can be published now. No request waits for it.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    /// While something is on its way all the same.
-    pub ticket: Option<Ticket>,
-    pub retained: Retained,
-    pub since: Mono,
-    /// The dead letter is to be published with our own `user-id`.
-    pub hide_user: bool,
 }
 
 /// Deliveries of one queue of which no copy could be kept, where that matters.
@@ -86,30 +95,31 @@ pub(crate) struct Uncopied {
 
 /// Deliveries of one channel that the broker has no word about.
 ///
-/// A tag is *outstanding* (bit set), may be *retained* while it is (or *uncopied*, where that matters), or *withheld* (the client rejected
-/// or returned it), or *kept* (the same, and nothing can be published now), then *done* (its dead letter is confirmed, the ack not yet sent). What the
-/// client may settle is outstanding and none of the last three.
+/// A tag is *outstanding* (bit set). Of some there is a copy with its [`State`], of others there should be one (*uncopied*). A tag is *taken* once the
+/// client has settled it and the broker is not to hear of that yet: its copy is withheld or kept, or it is uncopied and kept, or it is *done* (its dead
+/// letter is confirmed, the ack not yet sent).
 #[derive(Debug, Default)]
 pub(crate) struct Unacked {
     words: Bits,
-    retained: BTreeMap<u64, Retained>,
-    uncopied: Vec<Uncopied>,
-    withheld: BTreeMap<u64, Withheld>,
-    kept: BTreeMap<u64, Kept>,
-    done: Vec<u64>,
-    /// The tags of the last three, and those without a copy that are kept.
     taken: Bits,
+    copies: BTreeMap<u64, Retained>,
+    uncopied: Vec<Uncopied>,
+    /// How many copies are withheld.
+    withheld: usize,
+    done: Vec<u64>,
     /// In tx mode: what was settled since the last commit.
     uncommitted: Option<Bits>,
 }
 
-// === impl Uncopied ===
-
-impl Uncopied {
-    /// Whether the client has returned a kept one.
-    pub(crate) fn is_returned(&self, tag: DeliveryTag) -> bool {
-        has(&self.returned, tag.0)
-    }
+/// What is kept and not on its way.
+#[derive(Debug)]
+pub(crate) struct Idle<'a> {
+    pub tag: DeliveryTag,
+    pub queue: &'a ShortStr,
+    /// The client rejected it; else it returned it.
+    pub rejected: bool,
+    /// Where there is no copy of it: how near it is to a limit on deliveries.
+    pub uncopied: Option<Counts>,
 }
 
 // === impl Unacked ===
@@ -124,7 +134,7 @@ impl Unacked {
     pub(crate) fn retain(&mut self, tag: DeliveryTag, retained: Retained) -> bool {
         let open = self.may_settle(tag);
         if open {
-            self.retained.insert(tag.0, retained);
+            self.copies.insert(tag.0, retained);
         }
         open
     }
@@ -162,16 +172,33 @@ impl Unacked {
         Some((&of.queue, of.counts))
     }
 
+    /// The queue of a delivery that is copied or should be, while the client may settle it.
+    pub(crate) fn queue_of(&self, tag: DeliveryTag) -> Option<&ShortStr> {
+        let copied = self.retained(tag).map(|retained| &retained.queue);
+        copied.or_else(|| Some(self.uncopied(tag)?.0))
+    }
+
     /// Whether a request of the client has to wait for a withheld reject, or for its ack.
     pub(crate) fn awaits(&self) -> bool {
         // In tx mode such an ack goes with the next commit.
         let due = !self.done.is_empty() && self.uncommitted.is_none();
-        due || !self.withheld.is_empty()
+        due || self.withheld > 0
     }
 
     /// Whether any dead letter is on its way, or its ack not yet sent.
     pub(crate) fn is_publishing(&self) -> bool {
-        self.awaits() || self.kept.values().any(|kept| kept.ticket.is_some())
+        let publishing =
+            |of: &Retained| matches!(of.state, State::Kept { publishing, .. } if publishing);
+        self.awaits()
+            || self
+                .taken()
+                .any(|tag| self.copy(tag).is_some_and(publishing))
+    }
+
+    /// What the client has settled, and the broker waits for.
+    fn taken(&self) -> impl Iterator<Item = DeliveryTag> {
+        let tags = self.taken.iter().flat_map(|(word, set)| bits(*word, *set));
+        tags.map(DeliveryTag)
     }
 
     /// Whether the broker still waits for a reject up to this tag that the client has sent already.
@@ -186,13 +213,14 @@ impl Unacked {
 
     /// Whether a reject of this delivery needs a look: a copy is kept of it, or is missing.
     pub(crate) fn matters(&self, tag: DeliveryTag) -> bool {
-        self.retained.contains_key(&tag.0) || self.uncopied(tag).is_some()
+        self.retained(tag).is_some() || self.uncopied(tag).is_some()
     }
 
     /// The same of any up to this tag.
     pub(crate) fn any_matters(&self, tag: DeliveryTag) -> bool {
         let uncopied = |of: &Uncopied| first(&of.tags).is_some_and(|first| first <= tag);
-        self.retained.range(..=tag.0).next().is_some() || self.uncopied.iter().any(uncopied)
+        let mut copies = self.copies.range(..=tag.0);
+        copies.any(|(_, of)| of.is_open()) || self.uncopied.iter().any(uncopied)
     }
 
     /// The highest tag up to this one that the client may settle.
@@ -236,16 +264,13 @@ impl Unacked {
         };
         let next = |from: DeliveryTag| self.next_open(DeliveryTag(from.0.saturating_add(1)), tag);
         std::iter::successors(next(hole), |tag| next(*tag))
-            .filter(|tag| !self.retained.get(&tag.0).is_some_and(&is_withheld))
+            .filter(|tag| !self.retained(*tag).is_some_and(&is_withheld))
             .count()
     }
 
     /// The client settled this tag and the broker is told: it is forgotten. Returns the octets that were kept of it.
     pub(crate) fn settle(&mut self, tag: DeliveryTag) -> usize {
-        self.forget(tag);
-        self.retained
-            .remove(&tag.0)
-            .map_or(0, |retained| retained.octets())
+        self.give_up(tag).map_or(0, |retained| retained.octets())
     }
 
     /// The client settled all up to this tag and the broker is told; none of them is withheld. Returns the octets that were kept of them.
@@ -259,15 +284,14 @@ impl Unacked {
             }
             self.uncopied.retain(|of| !of.tags.is_empty());
         }
-        if self.retained.is_empty() {
+        if self.copies.is_empty() {
             return 0;
         }
-        let kept = if tag.0 == u64::MAX {
-            BTreeMap::new()
-        } else {
-            self.retained.split_off(&(tag.0 + 1))
+        let later = match tag.0.checked_add(1) {
+            Some(next) => self.copies.split_off(&next),
+            None => BTreeMap::new(),
         };
-        std::mem::replace(&mut self.retained, kept)
+        std::mem::replace(&mut self.copies, later)
             .values()
             .map(Retained::octets)
             .sum()
@@ -275,20 +299,20 @@ impl Unacked {
 
     /// Whether a copy is kept of any delivery, or a reject is withheld.
     pub(crate) fn retains_any(&self) -> bool {
-        !self.retained.is_empty() || !self.taken.is_empty()
+        !self.copies.is_empty() || !self.taken.is_empty()
     }
 
     /// Whether a copy is kept of a delivery of that queue.
     pub(crate) fn retains_of(&self, queue: &[u8]) -> bool {
-        let mut all = self.retained.values();
-        all.any(|retained| &*retained.queue == queue)
+        let mut all = self.retained_queues();
+        all.any(|(_, of)| &**of == queue)
     }
 
     /// Keeps no copy any more of those deliveries: their rejects are the broker's. Returns the octets that were kept of them.
     pub(crate) fn release(&mut self, of: impl Fn(&Retained) -> bool) -> usize {
         let mut octets = 0;
-        self.retained.retain(|_, retained| {
-            let goes = of(retained);
+        self.copies.retain(|_, retained| {
+            let goes = retained.is_open() && of(retained);
             octets += if goes { retained.octets() } else { 0 };
             !goes
         });
@@ -311,75 +335,75 @@ impl Unacked {
         }
     }
 
-    /// The copy of a delivery.
+    /// The copy of a delivery that the client may settle.
     pub(crate) fn retained(&self, tag: DeliveryTag) -> Option<&Retained> {
-        self.retained.get(&tag.0)
+        self.copy(tag).filter(|of| of.is_open())
     }
 
     /// The copy of a delivery, whatever its client has said of it.
     pub(crate) fn copy(&self, tag: DeliveryTag) -> Option<&Retained> {
-        let withheld = || Some(&self.withheld.get(&tag.0)?.retained);
-        let kept = || Some(&self.kept.get(&tag.0)?.retained);
-        self.retained.get(&tag.0).or_else(withheld).or_else(kept)
+        self.copies.get(&tag.0)
     }
 
     /// The client rejects or returns a retained delivery, by `basic.nack` or not.
     pub(crate) fn rejected_by(&mut self, tag: DeliveryTag, asked: Asked, nack: bool) {
-        if let Some(retained) = self.retained.get_mut(&tag.0) {
-            (retained.retried.asked, retained.before.nacked) = (asked, nack);
+        if let Some(retained) = self.copies.get_mut(&tag.0) {
+            (retained.asked, retained.nacked) = (asked, nack);
         }
     }
 
     /// The client rejected a retained delivery: from now on it is withheld.
-    pub(crate) fn withhold(&mut self, tag: DeliveryTag, ticket: Ticket) {
-        if let Some(retained) = self.retained.remove(&tag.0) {
+    pub(crate) fn withhold(&mut self, tag: DeliveryTag) {
+        if let Some(retained) = self.copies.get_mut(&tag.0) {
+            retained.state = State::Withheld;
+            self.withheld += 1;
             set(&mut self.taken, tag.0);
-            self.withheld.insert(tag.0, Withheld { ticket, retained });
         }
     }
 
     /// The deliveries of which a copy is kept, the oldest first, and their queues.
     pub(crate) fn retained_queues(&self) -> impl Iterator<Item = (DeliveryTag, &ShortStr)> {
-        let all = self.retained.iter();
-        all.map(|(tag, retained)| (DeliveryTag(*tag), &retained.queue))
+        let open = self.copies.iter().filter(|(_, of)| of.is_open());
+        open.map(|(tag, retained)| (DeliveryTag(*tag), &retained.queue))
     }
 
     /// The dead letter of a withheld or kept reject is safe: it is to be acked.
     pub(crate) fn done(&mut self, tag: DeliveryTag) -> Option<Retained> {
-        let retained = self.take_rejected(tag)?;
+        let retained = self.take(tag)?;
         self.done.push(tag.0);
         Some(retained)
     }
 
-    /// A withheld or kept reject goes to the broker after all; or its message returns to its queue.
+    /// The broker is told of this delivery: it is settled, or returns to its queue.
     pub(crate) fn give_up(&mut self, tag: DeliveryTag) -> Option<Retained> {
-        let retained = self.take_rejected(tag)?;
         self.forget(tag);
+        self.take(tag)
+    }
+
+    fn take(&mut self, tag: DeliveryTag) -> Option<Retained> {
+        let retained = self.copies.remove(&tag.0)?;
+        self.withheld -= usize::from(retained.state == State::Withheld);
         Some(retained)
     }
 
-    fn take_rejected(&mut self, tag: DeliveryTag) -> Option<Retained> {
-        match self.withheld.remove(&tag.0) {
-            Some(withheld) => Some(withheld.retained),
-            None => Some(self.kept.remove(&tag.0)?.retained),
-        }
-    }
-
-    /// What the client said of a delivery is kept from the broker from now on. What is on its way stays so. `None`: it was kept before.
-    pub(crate) fn keep(&mut self, tag: DeliveryTag, since: Mono) -> Option<&Retained> {
-        let (ticket, retained) = match self.withheld.remove(&tag.0) {
-            Some(withheld) => (Some(withheld.ticket), withheld.retained),
-            None => (None, self.retained.remove(&tag.0)?),
+    /// What the client said of a delivery is kept from the broker from now on. What is on its way stays so. False: it was kept before.
+    pub(crate) fn keep(&mut self, tag: DeliveryTag, since: Mono) -> bool {
+        let Some(retained) = self.copies.get_mut(&tag.0) else {
+            return false;
         };
-        set(&mut self.taken, tag.0);
-        let kept = Kept {
-            ticket,
-            retained,
+        let publishing = match retained.state {
+            State::Open => false,
+            State::Withheld => true,
+            State::Kept { .. } => return false,
+        };
+        retained.state = State::Kept {
             since,
+            publishing,
             hide_user: false,
         };
-        self.kept.insert(tag.0, kept);
-        Some(&self.kept.get(&tag.0)?.retained)
+        self.withheld -= usize::from(publishing);
+        set(&mut self.taken, tag.0);
+        true
     }
 
     /// The same of a delivery without a copy, which the client has returned or rejected.
@@ -391,48 +415,73 @@ impl Unacked {
         }
     }
 
-    pub(crate) fn kept(&self, tag: DeliveryTag) -> Option<&Kept> {
-        self.kept.get(&tag.0)
+    /// Whether there is a copy of it that is kept.
+    pub(crate) fn is_kept(&self, tag: DeliveryTag) -> bool {
+        let kept = |of: &Retained| matches!(of.state, State::Kept { .. });
+        self.copy(tag).is_some_and(kept)
     }
 
-    /// The same, to be changed.
-    pub(crate) fn kept_mut(&mut self, tag: DeliveryTag) -> Option<&mut Kept> {
-        self.kept.get_mut(&tag.0)
+    /// What is kept is on its way again.
+    pub(crate) fn kept_goes(&mut self, tag: DeliveryTag) {
+        if let Some(retained) = self.copies.get_mut(&tag.0)
+            && let State::Kept { publishing, .. } = &mut retained.state
+        {
+            *publishing = true;
+        }
+    }
+
+    /// The publisher refused what is kept, for this cause. False: it is not kept.
+    pub(crate) fn kept_refused(&mut self, tag: DeliveryTag, cause: Cause) -> bool {
+        let Some(retained) = self.copies.get_mut(&tag.0) else {
+            return false;
+        };
+        let State::Kept {
+            publishing,
+            hide_user,
+            ..
+        } = &mut retained.state
+        else {
+            return false;
+        };
+        *publishing = false;
+        *hide_user |= cause == Cause::UserId;
+        let asked = &mut retained.asked;
+        if *asked == Asked::Return && cause == Cause::TooBig {
+            *asked = Asked::TooLarge;
+        }
+        true
     }
 
     /// The copy of a delivery is of no use: the client might as well not have settled it.
     pub(crate) fn drop_copy(&mut self, tag: DeliveryTag) -> Option<Retained> {
-        let retained = self.retained.remove(&tag.0);
-        let retained = retained.or_else(|| self.take_rejected(tag))?;
+        let retained = self.take(tag)?;
         clear(&mut self.taken, tag.0);
         Some(retained)
     }
 
-    /// How many are kept and not on their way.
-    pub(crate) fn idle(&self) -> usize {
-        self.kept_idle().count() + self.kept_uncopied().count()
+    /// What is kept and not on its way, in tag order.
+    pub(crate) fn idle(&self) -> impl Iterator<Item = Idle<'_>> {
+        self.taken().filter_map(|tag| self.kept(tag))
     }
 
-    /// Those that are kept and not on their way, in tag order.
-    pub(crate) fn kept_idle(&self) -> impl Iterator<Item = (DeliveryTag, &Kept)> {
-        let idle = self.kept.iter().filter(|(_, kept)| kept.ticket.is_none());
-        idle.map(|(tag, kept)| (DeliveryTag(*tag), kept))
-    }
-
-    /// The kept ones without a copy.
-    pub(crate) fn kept_uncopied(&self) -> impl Iterator<Item = (DeliveryTag, &Uncopied)> {
-        self.uncopied.iter().flat_map(|of| {
-            let kept = of.tags.iter().flat_map(|(word, set)| {
-                bits(*word, set & self.taken.get(word).copied().unwrap_or(0))
+    /// The same of one tag.
+    pub(crate) fn kept(&self, tag: DeliveryTag) -> Option<Idle<'_>> {
+        if let Some(of) = self.copy(tag) {
+            let idle = matches!(of.state, State::Kept { publishing, .. } if !publishing);
+            return idle.then_some(Idle {
+                tag,
+                queue: &of.queue,
+                rejected: of.asked == Asked::Reject,
+                uncopied: None,
             });
-            kept.map(move |tag| (DeliveryTag(tag), of))
+        }
+        let of = self.uncopied.iter().find(|of| has(&of.tags, tag.0))?;
+        Some(Idle {
+            tag,
+            queue: &of.queue,
+            rejected: !has(&of.returned, tag.0),
+            uncopied: Some(of.counts),
         })
-    }
-
-    /// The tickets of all dead letters that are on their way.
-    pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> {
-        let withheld = self.withheld.values().map(|withheld| withheld.ticket);
-        withheld.chain(self.kept.values().filter_map(|kept| kept.ticket))
     }
 
     /// The acks that are due: `(tag, multiple)`, a `multiple` where no hole is below, else singles in tag order. They count as sent.
@@ -461,9 +510,6 @@ impl Unacked {
 
     /// Octets kept of deliveries and withheld rejects.
     pub(crate) fn octets(&self) -> usize {
-        let retained: usize = self.retained.values().map(Retained::octets).sum();
-        let withheld = self.withheld.values().map(|of| of.retained.octets());
-        let kept = self.kept.values().map(|of| of.retained.octets());
-        retained + withheld.chain(kept).sum::<usize>()
+        self.copies.values().map(Retained::octets).sum()
     }
 }

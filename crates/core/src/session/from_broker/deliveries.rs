@@ -1,56 +1,114 @@
 //! Deliveries: what a client is shown of one, and what is kept of it.
 
-use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::incoming::Incoming;
-use crate::amqp::method::GetOk;
+use crate::amqp::method::{Deliver, GetOk, MethodId};
 use crate::amqp::reply;
-use crate::machine::Leg;
-use crate::session::channel::{Consumer, Copying};
-use crate::session::frames::Method;
+use crate::machine::{Leg, Wall};
+use crate::session::channel::{Consumer, Copying, Transfer};
+use crate::session::frames::{Handled, Method};
 use crate::session::redelivered::Behind;
+use crate::session::unacked::Retained;
 use crate::session::{Session, Turn};
 
-impl Session {
-    /// Passes a `basic.get-ok` on with the exchange that is behind a bridge or was before a retry; false when there is none.
-    pub(super) fn got_otherwise(
-        &self,
-        method: Method<'_>,
-        behind: &Behind,
-        turn: &mut Turn<'_>,
-    ) -> bool {
-        let Ok(got) = GetOk::parse(method.payload) else {
-            return false;
-        };
-        let exchange = self.settings.names.bridges().behind(got.exchange);
-        let (exchange, routing_key) = match behind {
-            Behind::CameBack(exchange, key, _) => (exchange.as_bytes(), key.as_bytes()),
-            Behind::Awaited | Behind::Ordinary => (exchange, got.routing_key),
-        };
-        let came_back = matches!(behind, Behind::CameBack(..));
-        let otherwise = came_back || exchange.len() != got.exchange.len();
-        if otherwise {
-            let got = GetOk {
-                redelivered: got.redelivered || behind.was_returned(),
-                exchange,
-                routing_key,
-                ..got
-            };
-            turn.replace(Leg::Broker, |out| reply::get_ok(out, method.channel, &got));
+/// A message that the broker hands to the client, by `basic.deliver` or, with what is left in the queue, by `basic.get-ok`.
+struct Sent<'a> {
+    said: Deliver<'a>,
+    left: Option<u32>,
+}
+
+// === impl Sent ===
+
+impl<'a> Sent<'a> {
+    fn parse(method: Method<'a>) -> Option<Sent<'a>> {
+        if method.id == MethodId::BASIC_DELIVER {
+            let said = Deliver::parse(method.payload).ok()?;
+            return Some(Sent { said, left: None });
         }
-        otherwise
+        let got = GetOk::parse(method.payload).ok()?;
+        let said = Deliver {
+            consumer_tag: &[],
+            delivery_tag: got.delivery_tag,
+            redelivered: got.redelivered,
+            exchange: got.exchange,
+            routing_key: got.routing_key,
+        };
+        let left = Some(got.message_count);
+        Some(Sent { said, left })
+    }
+
+    fn build(&self, out: &mut Vec<u8>, channel: ChannelId) {
+        let said = &self.said;
+        match self.left {
+            None => reply::deliver(out, channel, said),
+            Some(message_count) => {
+                let got = GetOk {
+                    delivery_tag: said.delivery_tag,
+                    redelivered: said.redelivered,
+                    exchange: said.exchange,
+                    routing_key: said.routing_key,
+                    message_count,
+                };
+                reply::get_ok(out, channel, &got);
+            }
+        }
+    }
+}
+
+impl Session {
+    /// `basic.deliver` or `basic.get-ok`. It passes with the exchange that is behind a bridge or was before a retry.
+    pub(super) fn delivery(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
+        let (channel, is_got) = (method.channel, method.id == MethodId::BASIC_GET_OK);
+        let sent = Sent::parse(method);
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return turn.pass_method(method);
+        };
+        let consumer = match &sent {
+            Some(_) if is_got => state.getting(),
+            Some(sent) => state.consumers.get(sent.said.consumer_tag).cloned(),
+            None => None,
+        };
+        let behind = match (&consumer, &sent) {
+            (Some(Consumer { queue, .. }), Some(Sent { said, .. })) => {
+                let rest = turn.src.get(method.range().end..).unwrap_or_default();
+                Behind::of(&self.settings, channel, queue, said, rest)
+            }
+            _ => Behind::Ordinary,
+        };
+        state.came_back = match (&behind, &consumer) {
+            (Behind::Awaited, _) => return Handled::Wait,
+            (Behind::CameBack(..), Some(consumer)) => Some(consumer.queue.clone()),
+            _ => None,
+        };
+        // A get has its reply; where nobody waits for that, it is none.
+        if is_got && (state.due.answered(method.id, method.payload).is_none() || state.closing) {
+            return turn.pass_method(method);
+        }
+        state.delivering = Transfer::Header(false);
+        let Some(mut sent) = sent else {
+            return turn.pass_method(method);
+        };
+        let named = sent.said.exchange.len();
+        sent.said.exchange = self.settings.names.bridges().behind(sent.said.exchange);
+        self.delivered(channel, &sent.said, consumer, turn);
+        if let Behind::CameBack(exchange, key, was_returned) = &behind {
+            sent.said.redelivered |= was_returned;
+            (sent.said.exchange, sent.said.routing_key) = (exchange.as_bytes(), key.as_bytes());
+        } else if sent.said.exchange.len() == named {
+            return turn.pass_method(method);
+        }
+        turn.replace(Leg::Broker, |out| sent.build(out, channel));
+        Handled::Done
     }
 
     /// A delivery begins; a copy is kept of it if its queue is managed.
-    pub(super) fn delivered(
+    fn delivered(
         &mut self,
         channel: ChannelId,
-        tag: DeliveryTag,
+        said: &Deliver<'_>,
         consumer: Option<Consumer>,
-        (exchange, routing_key): (&[u8], &[u8]),
-        redelivered: bool,
         turn: &mut Turn<'_>,
     ) {
-        let exchange = self.settings.names.bridges().behind(exchange);
         let Some(state) = self.channels.get_mut(&channel) else {
             return;
         };
@@ -59,45 +117,39 @@ impl Session {
         if state.native || no_ack || state.is_recovering() {
             return;
         }
-        state.unacked.deliver(tag);
-        let Some(Consumer {
-            tag: consumer,
-            queue,
-            retried,
-            ..
-        }) = consumer
-        else {
-            return;
-        };
-        if !retried && self.registry.get(&queue).is_none() {
+        state.unacked.deliver(said.delivery_tag);
+        let Some(consumer) = consumer else { return };
+        if !consumer.retried && self.registry.get(&consumer.queue).is_none() {
             let (declares, mut line) = self.line(turn);
-            match consumer {
+            match consumer.tag {
                 Some(_) => declares.look_again(&mut line),
                 // Of a get nothing else remembers what was new when it was sent.
-                None => line.adopt_or_assume(&queue),
+                None => line.adopt_or_assume(&consumer.queue),
             }
         }
-        let known = self.registry.get(&queue).is_some();
-        if !(known || retried) {
-            return;
-        }
-        let Some(state) = self.channels.get_mut(&channel) else {
-            return;
-        };
-        if let (Some(exchange), Some(routing_key)) =
-            (ShortStr::copy(exchange), ShortStr::copy(routing_key))
+        let known = self.registry.get(&consumer.queue).is_some();
+        if (known || consumer.retried)
+            && let Some(state) = self.channels.get_mut(&channel)
         {
-            state.copying = Some(Incoming::new(Copying {
-                tag,
-                queue,
-                consumer,
-                exchange,
-                routing_key,
-                octets: 0,
-                redelivered,
-                at: turn.now.wall,
-                uncopied: None,
-            }));
+            state.copying = copying(said, consumer, turn.now.wall).map(Incoming::new);
         }
     }
+}
+
+/// What is copied of a delivery of this consumer.
+fn copying(said: &Deliver<'_>, consumer: Consumer, delivered: Wall) -> Option<Copying> {
+    Some(Copying {
+        tag: said.delivery_tag,
+        of: Retained {
+            queue: consumer.queue,
+            consumer: consumer.tag,
+            exchange: ShortStr::copy(said.exchange)?,
+            routing_key: ShortStr::copy(said.routing_key)?,
+            redelivered: said.redelivered,
+            delivered,
+            ..Retained::default()
+        },
+        octets: 0,
+        uncopied: None,
+    })
 }

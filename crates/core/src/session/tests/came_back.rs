@@ -25,7 +25,7 @@ fn again(s: &mut Script, tag: u64) -> Message {
     let back = match publication.purpose {
         Purpose::Delay(delay) => {
             s.now.wall = s.now.wall.after(delay);
-            let rules = s.session.rules().expect("a known broker");
+            let rules = s.session.facts().rules().expect("a known broker");
             let names = super::names();
             let by_exchange = |queue: &[u8]| names.name(&OwnObject::ReturnExchange(queue));
             let content = &publication.content;

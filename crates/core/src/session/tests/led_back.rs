@@ -4,14 +4,14 @@ use bytes::Bytes;
 
 use super::names;
 use crate::amqp::content::Content;
-use crate::amqp::ids::{DeliveryTag, name};
+use crate::amqp::ids::name;
 use crate::dead_letter::Dialect;
 use crate::dead_letter::proof::Original;
 use crate::dead_letter::retries::Attempts;
 use crate::dead_letter::retry::Retry;
 use crate::machine::Wall;
-use crate::session::channel::Copying;
 use crate::session::redelivered::before_retries;
+use crate::session::unacked::Retained;
 
 const OWN: &[u8] = b"proxy";
 
@@ -34,23 +34,18 @@ fn delivered(of: &str, from: &str, (exchange, key): (&str, &str)) -> (u64, Strin
         body: Bytes::new(),
     };
     let back = retry.back(&nothing, Original(None), Dialect::V4, OWN, Wall(0));
-    let mut content = back.unwrap();
-    let mut copied = Copying {
-        tag: DeliveryTag(1),
+    let mut delivered = Retained {
         queue: name(from),
         exchange: name(exchange),
         routing_key: name(key),
-        consumer: None,
-        octets: 0,
-        redelivered: false,
-        at: Wall(0),
-        uncopied: None,
+        content: back.unwrap(),
+        ..Retained::default()
     };
-    let retried = before_retries(&mut copied, &mut content, &names(), OWN);
+    before_retries(&mut delivered, &names(), OWN);
     (
-        retried.attempts.all,
-        copied.exchange.to_string(),
-        copied.routing_key.to_string(),
+        delivered.attempts.all,
+        delivered.exchange.to_string(),
+        delivered.routing_key.to_string(),
     )
 }
 

@@ -6,8 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use crate::amqp::content::Content;
-use crate::amqp::ids::{DeliveryTag, ShortStr};
-use crate::machine::Ticket;
+use crate::amqp::ids::DeliveryTag;
 use crate::session::unacked::{Retained, Unacked};
 
 #[derive(Clone, Copy, Debug)]
@@ -40,14 +39,8 @@ fn retained() -> Retained {
         body: Bytes::from_static(b"x"),
     };
     Retained {
-        queue: ShortStr::EMPTY,
-        exchange: ShortStr::EMPTY,
-        routing_key: ShortStr::EMPTY,
         content,
-        before: Default::default(),
-        consumer: None,
-        delivered: Default::default(),
-        retried: Default::default(),
+        ..Default::default()
     }
 }
 
@@ -110,7 +103,7 @@ proptest! {
                     model.retained.retain(|t| *t > tag);
                 }
                 Step::Withhold(tag) if model.retained.remove(&tag) => {
-                    ledger.withhold(DeliveryTag(tag), Ticket(tag));
+                    ledger.withhold(DeliveryTag(tag));
                     model.withheld.insert(tag);
                 }
                 Step::Done(tag) if model.withheld.remove(&tag) => {

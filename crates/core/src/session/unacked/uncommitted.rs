@@ -1,5 +1,7 @@
 //! The ledger of a channel in tx mode: the broker is told at once what the client settles, which takes effect at commit, or not at all (S9.2).
 
+use std::collections::BTreeMap;
+
 use crate::amqp::ids::DeliveryTag;
 
 use super::{Retained, Unacked};
@@ -10,8 +12,10 @@ impl Unacked {
     /// The channel is in tx mode from now on. Returns the copies of what the client has not settled.
     pub(crate) fn begin_tx(&mut self) -> impl Iterator<Item = (DeliveryTag, Retained)> + use<> {
         self.uncommitted.get_or_insert_default();
-        let copies = std::mem::take(&mut self.retained);
-        copies.into_iter().map(|(tag, of)| (DeliveryTag(tag), of))
+        let copies = std::mem::take(&mut self.copies).into_iter();
+        let (open, kept): (BTreeMap<_, _>, _) = copies.partition(|(_, of)| of.is_open());
+        self.copies = kept;
+        open.into_iter().map(|(tag, of)| (DeliveryTag(tag), of))
     }
 
     /// `tx.commit` goes to the broker: what it was told is settled.

@@ -1,0 +1,150 @@
+//! What becomes of a delivery as its client asked: the death of one that was rejected, the way back of one that was returned.
+
+use std::time::Duration;
+
+use crate::amqp::content::Content;
+use crate::amqp::ids::ShortStr;
+use crate::amqp::properties::Properties;
+use crate::amqp::table::Table;
+use crate::dead_letter::retries::{Attempts, Retries, Returned};
+use crate::dead_letter::{self, Death, Disposal, Return};
+use crate::machine::{Fallback, Now, Publication, Purpose, Reason, Rejecter};
+use crate::objects::{OwnObject, QueueType};
+use crate::registry::Declared;
+
+use super::facts::Facts;
+use super::instead::Asked;
+use super::unacked::Retained;
+
+// === impl Facts ===
+
+impl Facts<'_> {
+    /// What becomes of a delivery as its client asked. `None`: nothing that is ours to do.
+    /// `held`: how long the client had it when it rejected it.
+    pub(super) fn decide(self, retained: &Retained, held: Duration, now: Now) -> Option<Disposal> {
+        match retained.asked {
+            Asked::Reject => self.dispose(retained, held, now),
+            Asked::Return | Asked::TooLarge => {
+                let retries = self.retries(&retained.queue)?;
+                self.dispose_return(retained, &retries, now)
+            }
+        }
+    }
+
+    /// The same of a rejected delivery. `None`: its queue is not managed any more.
+    fn dispose(self, retained: &Retained, held: Duration, now: Now) -> Option<Disposal> {
+        let rules = self.rules()?;
+        let declared = self.declared(&retained.queue)?;
+        let queue = self.queue(&retained.queue, declared.queue_type);
+        let (policies, names) = (&self.settings.policies, &self.settings.names);
+        let lookup = policies.target_of_declared(queue, declared, names);
+        let content = names.bridges().content(&retained.content);
+        let by = Rejecter {
+            connection: self.peer.connection.clone(),
+            consumer: retained.consumer.clone(),
+            held,
+        };
+        let death = Death {
+            by: Some(&by),
+            ..death(retained, &content, Reason::Rejected)
+        };
+        let now = now.wall.seconds();
+        Some(dead_letter::dispose(&death, &lookup, &rules, now))
+    }
+
+    /// The same of a returned delivery. `None`: the broker returns it.
+    fn dispose_return(self, retained: &Retained, retries: &Retries, now: Now) -> Option<Disposal> {
+        let rules = self.rules()?;
+        let declared = self.declared(&retained.queue);
+        let queue = self.known_queue(&retained.queue);
+        let (policies, names) = (&self.settings.policies, &self.settings.names);
+        let lookup = match declared {
+            Some(declared) => policies.target_of_declared(queue, declared, names),
+            None => policies.target_of_unknown(queue),
+        };
+        let knows_all =
+            declared.is_some_and(|declared| !policies.broker_dead_letters(queue, declared));
+        let content = names.bridges().content(&retained.content);
+        let Ok(properties) = Properties::parse(&content.properties) else {
+            return Some(Disposal::LeaveToBroker(Fallback::Unreadable));
+        };
+        let headers = Table(properties.headers().unwrap_or_default());
+        let by_the_queue = match self.is_counted(retained, queue.queue_type) {
+            true => dead_letter::retry::native_attempts(headers, self.counts_acquired()),
+            false => Ok(Attempts::default()),
+        };
+        let attempts = retained.attempts;
+        let way_back = self.way_back(retained, declared);
+        let of = Return {
+            death: death(retained, &content, Reason::DeliveryLimit),
+            returned: match retained.nacked {
+                true => Returned::ByNack,
+                false => Returned::ByReject,
+            },
+            attempts: attempts.plus(by_the_queue.unwrap_or_default()),
+            deadline: retained.deadline,
+            queue_ttl: policies.message_ttl(queue, declared),
+            delivered: retained.delivered,
+            knows_all,
+            dies_when_full: policies.dies_when_full(queue, declared),
+            fits: retained.asked != Asked::TooLarge,
+            by_exchange: way_back.as_ref().ok().and_then(Option::as_ref),
+        };
+        let user = &self.settings.user;
+        let disposal = dead_letter::give_back(&of, retries, &lookup, &rules, user, now.wall)?;
+        Some(match (disposal, way_back) {
+            (Disposal::Retry(_), Err(cause)) => Disposal::LeaveToBroker(cause),
+            (Disposal::Park(publication, cause), _) => Disposal::Publish(Publication {
+                purpose: Purpose::Park(cause),
+                ..publication
+            }),
+            (disposal, _) => disposal,
+        })
+    }
+
+    /// The exchange by which a returned delivery comes back to its queue; `None`: the default exchange. Where the broker itself may kill it later, it
+    /// must have its own key.
+    fn way_back(
+        self,
+        retained: &Retained,
+        declared: Option<&Declared>,
+    ) -> Result<Option<ShortStr>, Fallback> {
+        match declared {
+            Some(declared) if declared.taken_over => Ok(None),
+            Some(declared) if declared.is_exclusive() => Err(Fallback::Exclusive),
+            Some(_) | None => {
+                let own = OwnObject::ReturnExchange(&retained.queue);
+                let exchange = self.settings.names.name(&own);
+                exchange.map(Some).ok_or(Fallback::NameTooLong)
+            }
+        }
+    }
+
+    /// Whether its queue has written how often it came back. A classic queue never does, and none does before the first return: a number that
+    /// is there all the same is its publisher's.
+    fn is_counted(self, retained: &Retained, queue_type: QueueType) -> bool {
+        let known = self.registry.queue_type(&retained.queue);
+        let quorum = match queue_type {
+            QueueType::Quorum => true,
+            QueueType::Classic | QueueType::Other => false,
+            QueueType::Default => match known {
+                Some(QueueType::Default) => self.registry.default_type() == Some(QueueType::Quorum),
+                known => known.is_none_or(|known| known == QueueType::Quorum),
+            },
+        };
+        quorum && retained.redelivered
+    }
+}
+
+/// The death of a delivery by its client's word. `content`: its own, with no bridges in it.
+fn death<'a>(retained: &'a Retained, content: &'a Content, reason: Reason) -> Death<'a> {
+    Death {
+        queue: &retained.queue,
+        reason,
+        exchange: &retained.exchange,
+        routing_key: &retained.routing_key,
+        content,
+        recorded: false,
+        by: None,
+    }
+}

@@ -1,0 +1,227 @@
+//! What a session decides from: its settings, its peers, and what is known of queues.
+
+use std::time::Duration;
+
+use crate::amqp::STREAM_OFFSET;
+use crate::amqp::ids::{DeliveryTag, ShortStr};
+use crate::amqp::properties::{Properties, has_headers};
+use crate::amqp::table::Table;
+use crate::amqp::version::Version;
+use crate::dead_letter::retries::Retries;
+use crate::dead_letter::{Lookup, Rules};
+use crate::machine::Fallback;
+use crate::objects::QueueType;
+use crate::registry::policy::Queue;
+use crate::registry::said_retries::SaidRetries;
+use crate::registry::{Declared, Registry};
+
+use super::Settings;
+use super::again::FIRST_PAUSE;
+use super::channel::Channel;
+use super::instead::{self, Asked, Counts, Instead, Reject, instead};
+use super::peer::Peer;
+
+/// What is kept for so long goes back to its queue, if it may: that is half of the time in which the broker waits for a settlement before it closes
+/// the channel (`consumer_timeout`, 30 min). A queue can have less by an argument; what an operator sets for the node or by a policy is not known.
+const KEPT_FOR: Duration = Duration::from_secs(15 * 60);
+/// The limit that a quorum queue has by itself.
+const DELIVERY_LIMIT: &[u8] = b"x-delivery-limit";
+/// The time that the broker waits for a settlement, in milliseconds.
+const CONSUMER_TIMEOUT: &[u8] = b"x-consumer-timeout";
+
+#[derive(Clone, Copy)]
+pub(super) struct Facts<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) peer: &'a Peer,
+    pub(super) registry: &'a Registry,
+}
+
+// === impl Facts ===
+
+impl<'a> Facts<'a> {
+    pub(super) fn of(settings: &'a Settings, peer: &'a Peer, registry: &'a Registry) -> Facts<'a> {
+        Facts {
+            settings,
+            peer,
+            registry,
+        }
+    }
+
+    /// The settings that shape a dead letter, when the broker is one that we know.
+    pub(super) fn rules(self) -> Option<Rules> {
+        let limits = self.settings.limits.now();
+        let dialect = self.peer.dialect?;
+        let rules = self.settings.rules;
+        Some(rules.at(dialect, limits.max_history, limits.stamp))
+    }
+
+    /// What the declare of a managed queue said.
+    pub(super) fn declared(self, queue: &[u8]) -> Option<&'a Declared> {
+        self.registry.get(queue).map(|known| &*known.declared)
+    }
+
+    /// A queue, as policies see it.
+    pub(super) fn queue<'q>(self, name: &'q [u8], queue_type: QueueType) -> Queue<'q>
+    where
+        'a: 'q,
+    {
+        Queue {
+            vhost: &self.peer.vhost,
+            name,
+            queue_type,
+        }
+    }
+
+    /// The same of one that may be managed.
+    pub(super) fn known_queue<'q>(self, name: &'q [u8]) -> Queue<'q>
+    where
+        'a: 'q,
+    {
+        let declared = self.declared(name).map(|declared| declared.queue_type);
+        self.queue(name, declared.unwrap_or_else(|| self.seen_type(name)))
+    }
+
+    /// The type of a queue that this connection did not declare.
+    pub(super) fn seen_type(self, queue: &[u8]) -> QueueType {
+        let known = self.registry.queue_type(queue);
+        known.unwrap_or(QueueType::Default)
+    }
+
+    pub(super) fn retries_for(
+        self,
+        name: &[u8],
+        queue_type: QueueType,
+        said: SaidRetries,
+    ) -> Option<Retries> {
+        let queue = self.queue(name, queue_type);
+        let policies = &self.settings.policies;
+        policies.retries(queue, said, self.settings.mode, self.peer.version)
+    }
+
+    /// What the proxy does with messages that are returned to a queue, whoever declared it.
+    pub(super) fn retries(self, queue: &[u8]) -> Option<Retries> {
+        match self.declared(queue) {
+            Some(declared) => {
+                // What a declare without a type made, the catalogue may know better.
+                let queue_type = match declared.queue_type {
+                    QueueType::Default => self.seen_type(queue),
+                    said => said,
+                };
+                self.retries_for(queue, queue_type, declared.retries)
+            }
+            None if self.settings.policies.ours().speak_of_retries() => {
+                self.retries_for(queue, self.seen_type(queue), SaidRetries::default())
+            }
+            None => None,
+        }
+    }
+
+    /// Whether any queue may have retries: if not, no return is looked into.
+    pub(super) fn any_retries(self) -> bool {
+        self.registry.any_retries() || self.settings.policies.ours().speak_of_retries()
+    }
+
+    /// Whether a delivery with these properties comes out of a stream, as far as nobody has seen the type of its queue: there the broker says
+    /// where it stands. What is returned to a stream must not be published again, as each reader would get it.
+    pub(super) fn is_of_a_stream(self, queue: &[u8], properties: &[u8]) -> bool {
+        let unknown =
+            || self.registry.get(queue).is_none() && self.registry.queue_type(queue).is_none();
+        let says_so = || {
+            let properties = Properties::parse(properties).ok();
+            let headers = properties.and_then(|properties| properties.headers());
+            let offset = Table(headers.unwrap_or_default()).get(STREAM_OFFSET);
+            offset.is_ok_and(|offset| offset.is_some())
+        };
+        has_headers(properties) && unknown() && says_so()
+    }
+
+    /// Whether queues count how often a message was acquired beside how often that failed (4.3).
+    pub(super) fn counts_acquired(self) -> bool {
+        self.peer
+            .version
+            .is_some_and(|version| version >= Version(4, 3, 0))
+    }
+
+    /// Asks the rule about a delivery that cannot be published, and about its queue.
+    pub(super) fn instead(
+        self,
+        state: &Channel,
+        tag: DeliveryTag,
+        asked: Asked,
+        cause: Fallback,
+    ) -> Option<(ShortStr, Instead)> {
+        let unacked = &state.unacked;
+        let (queue, counts) = match unacked.copy(tag) {
+            Some(of) => (&of.queue, self.counts(&of.queue, &of.content.properties)),
+            None => unacked.uncopied(tag)?,
+        };
+        let facts = instead::Facts {
+            asked,
+            reject: self.on_reject(queue),
+            counts,
+            cause,
+        };
+        let instead = match instead(facts) {
+            // A word of ours would be part of the client's next transaction.
+            Instead::Forward if state.tx.is_some() && unacked.is_kept(tag) => Instead::Keep,
+            instead => instead,
+        };
+        Some((queue.clone(), instead))
+    }
+
+    /// What the broker does with a reject in this queue.
+    fn on_reject(self, name: &[u8]) -> Reject {
+        let Some(declared) = self.declared(name) else {
+            return Reject::Discards; // the queue has ended, or nobody told us of it
+        };
+        let queue = self.queue(name, declared.queue_type);
+        let policies = &self.settings.policies;
+        if policies.broker_dead_letters(queue, declared) {
+            return Reject::DeadLetters;
+        }
+        match policies.target_of_declared(queue, declared, &self.settings.names) {
+            Lookup::Target(_) | Lookup::KeyUnknown => Reject::Loses,
+            // Or a policy of the broker gives the queue dead letters, by itself.
+            Lookup::Unknown | Lookup::NoExchange => Reject::Discards,
+        }
+    }
+
+    /// Whether the broker would discard what is rejected in this queue, and only we know where it was to go.
+    pub(super) fn loses(self, queue: &[u8]) -> bool {
+        self.on_reject(queue) == Reject::Loses
+    }
+
+    /// Whether this session knows a queue whose rejects the broker must not see.
+    pub(super) fn knows_any_to_keep(self) -> bool {
+        self.registry.names().any(|queue| self.loses(queue))
+    }
+
+    /// What a return of a message with these properties counts.
+    pub(super) fn counts(self, name: &[u8], properties: &[u8]) -> Counts {
+        let queue = self.known_queue(name);
+        let by_argument = self.argument(name, DELIVERY_LIMIT);
+        let by_policy = self.settings.policies.broker_delivery_limit(queue);
+        let limits = [by_argument, by_policy];
+        instead::counts(self.peer.version, queue.queue_type, limits, properties)
+    }
+
+    /// The same where no copy could be kept of it. `None`: that does not matter.
+    pub(super) fn counts_uncopied(self, queue: &[u8], properties: &[u8]) -> Option<Counts> {
+        let matters = self.loses(queue) || self.retries(queue).is_some();
+        matters.then(|| self.counts(queue, properties))
+    }
+
+    /// How long something of that queue is kept.
+    pub(super) fn kept_for(self, queue: &[u8]) -> Duration {
+        let timeout = self.argument(queue, CONSUMER_TIMEOUT);
+        let millis = timeout.and_then(|timeout| timeout.try_into().ok());
+        let half = millis.map(|millis| Duration::from_millis(millis) / 2);
+        half.map_or(KEPT_FOR, |half| half.clamp(FIRST_PAUSE, KEPT_FOR))
+    }
+
+    /// A number among the arguments of a managed queue.
+    fn argument(self, queue: &[u8], name: &[u8]) -> Option<i64> {
+        let arguments = &self.declared(queue)?.form.arguments;
+        Table(arguments).get(name).ok()??.as_integer()
+    }
+}

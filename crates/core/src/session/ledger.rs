@@ -1,0 +1,358 @@
+//! The ledger: what is owed for the deliveries of a session. A reject or a return is withheld from the broker while something is published in its
+//! place, and acked when that is safe; else the broker deals with it, or it is kept ([`unpublished`](super::unpublished)).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::amqp::ids::{ChannelId, DeliveryTag};
+use crate::amqp::reply;
+use crate::dead_letter::Disposal;
+use crate::dead_letter::retries::OnCrash;
+use crate::machine::{Budget, Event, Fallback, Limit, Outcome, Publication, Ticket};
+use crate::registry::Standing;
+
+use super::again::Again;
+use super::channel::{Channel, Channels, Which};
+use super::facts::Facts;
+use super::instead::Asked;
+use super::transit::Transit;
+use super::unacked::Unacked;
+use super::{Settings, Turn};
+
+/// The deliveries of all channels together: each channel has a part of its own ([`Unacked`]).
+#[derive(Debug)]
+pub(super) struct Ledger {
+    /// The dead letters whose outcome is due, and their originals.
+    tickets: BTreeMap<Ticket, (ChannelId, DeliveryTag)>,
+    last_ticket: u64,
+    /// Dead letters in flight; beyond, the client is not read.
+    pub(super) max_tickets: usize,
+    /// When rejects that are kept from the broker are published again.
+    pub(super) again: Again,
+    /// When those of which there is no copy go back to their queues.
+    pub(super) back: Again,
+    /// Octets retained, also of withheld rejects.
+    pub(super) octets: usize,
+    budget: Budget,
+}
+
+/// The ledger during one call, with what is known, and the way to the broker.
+pub(super) struct Books<'a, 't> {
+    pub(super) channels: &'a mut Channels,
+    pub(super) ledger: &'a mut Ledger,
+    pub(super) facts: Facts<'a>,
+    pub(super) transit: &'a mut Transit,
+    pub(super) turn: &'a mut Turn<'t>,
+}
+
+/// The same of one channel.
+pub(super) struct Page<'a, 't> {
+    pub(super) state: &'a mut Channel,
+    pub(super) ledger: &'a mut Ledger,
+    pub(super) facts: Facts<'a>,
+    pub(super) transit: &'a mut Transit,
+    pub(super) turn: &'a mut Turn<'t>,
+}
+
+/// What happened to one tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The broker has no word of it, now or ever.
+    Withheld,
+    Forward,
+    /// It goes back to its queue in its client's transaction.
+    Return,
+    /// Forwarded behind requests that the broker has not answered. If one of those closes the channel, this settlement has no effect.
+    Unanswered,
+    NoTicket,
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    pub(super) fn new(settings: &Settings) -> Ledger {
+        Ledger {
+            tickets: BTreeMap::new(),
+            last_ticket: 0,
+            max_tickets: settings.limits.now().max_tickets_per_connection,
+            again: Again::default(),
+            back: Again::default(),
+            octets: 0,
+            budget: settings.retained.clone(),
+        }
+    }
+
+    /// Dead letters whose outcome is due.
+    pub(super) fn in_flight(&self) -> usize {
+        self.tickets.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.tickets.len() >= self.max_tickets
+    }
+
+    /// Takes octets, as far as all sessions together may retain so many.
+    pub(super) fn take(&mut self, octets: usize) -> bool {
+        let taken = self.budget.take(octets);
+        self.octets += if taken { octets } else { 0 };
+        taken
+    }
+
+    pub(super) fn give_back(&mut self, octets: usize) {
+        self.octets -= octets.min(self.octets);
+        self.budget.give(octets);
+    }
+
+    /// The broker has, or will have, settled all that was delivered on this channel up to now.
+    pub(super) fn settle_all(&mut self, state: &mut Channel) {
+        let unacked = state.unacked.take_all();
+        self.forget(state.id, &unacked);
+    }
+
+    /// From here on all settlements of this channel are the broker's.
+    pub(super) fn go_native(&mut self, state: &mut Channel) {
+        self.settle_all(state);
+        state.native = true;
+    }
+
+    /// The channel is closing: what was unsettled on it goes back to its queues by itself (S9.4). Returns what it was.
+    pub(super) fn abandon(&mut self, state: &mut Channel) -> Channel {
+        let ended = state.end();
+        self.forget(ended.id, &ended.unacked);
+        let copying = ended.copying.as_ref();
+        self.give_back(copying.map_or(0, |copying| copying.method.octets));
+        ended
+    }
+
+    fn forget(&mut self, channel: ChannelId, unacked: &Unacked) {
+        if unacked.is_publishing() {
+            self.tickets.retain(|_, (of, _)| *of != channel);
+        }
+        self.give_back(unacked.octets());
+    }
+
+    /// Nothing is tried again for a client that is gone.
+    pub(super) fn forget_kept(&mut self) {
+        (self.again, self.back) = (Again::default(), Again::default());
+    }
+
+    /// How many rejects are kept and not on their way.
+    pub(super) fn kept_idle(&self, channels: &Channels) -> usize {
+        let idle = channels.values().map(|state| state.unacked.idle().count());
+        self.again.at().map_or(0, |_| idle.sum())
+    }
+}
+
+/// A session that ends, however, gives back what it retained.
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        self.budget.give(self.octets);
+    }
+}
+
+// === impl Books ===
+
+impl<'t> Books<'_, 't> {
+    pub(super) fn page(&mut self, channel: ChannelId) -> Option<Page<'_, 't>> {
+        Some(Page {
+            state: self.channels.get_mut(&channel)?,
+            ledger: self.ledger,
+            facts: self.facts,
+            transit: self.transit,
+            turn: self.turn,
+        })
+    }
+
+    /// Outcomes of dead letters: the originals may go, or the broker has to deal with them.
+    pub(super) fn settled(&mut self, outcomes: &[(Ticket, Outcome)]) {
+        for (ticket, outcome) in outcomes {
+            if let Some((channel, tag)) = self.ledger.tickets.remove(ticket)
+                && let Some(mut page) = self.page(channel)
+            {
+                page.settled(tag, outcome);
+            }
+        }
+    }
+
+    /// The bound on waiting has passed: all withheld rejects go to the broker, or are kept from it.
+    pub(super) fn give_up(&mut self, on: Which) {
+        let open = self
+            .ledger
+            .tickets
+            .iter()
+            .filter(|(_, (id, _))| on.has(*id));
+        let open: Vec<_> = open.map(|(ticket, of)| (*ticket, *of)).collect();
+        for (ticket, (channel, tag)) in open {
+            if let Some(mut page) = self.page(channel)
+                && !page.state.unacked.is_kept(tag)
+            {
+                page.forward(tag, Fallback::CloseWait);
+                if !page.state.unacked.is_kept(tag) {
+                    self.ledger.tickets.remove(&ticket);
+                }
+            }
+        }
+    }
+
+    /// The client is lost. What a policy counts then of its deliveries is returned by the proxy; the broker returns the others when the connection
+    /// ends. That goes for all of them if the client was lost within a frame: the broker could read no ack, so there would be two of each message.
+    pub(super) fn count_crash(&mut self, inside_frame: bool) {
+        if !self.facts.any_retries() {
+            return;
+        }
+        let mut left = self.left_behind();
+        let mut cause = Fallback::InsideFrame;
+        if !inside_frame {
+            cause = Fallback::NoTicket;
+            let no_ticket = |(channel, tag): &(ChannelId, DeliveryTag)| {
+                self.page(*channel).is_some_and(|mut page| {
+                    // It counts as a reject, even if a nack of it has waited for a ticket.
+                    page.state.unacked.rejected_by(*tag, Asked::Return, false);
+                    page.withhold(*tag, Asked::Return) == Fate::NoTicket
+                })
+            };
+            let counted = left.iter().position(no_ticket).unwrap_or(left.len());
+            left.drain(..counted);
+            if !left.is_empty() {
+                self.turn.event(Event::LimitMet(Limit::Tickets));
+            }
+        }
+        let queue = |(channel, tag): &(ChannelId, DeliveryTag)| {
+            let retained = self.channels.get(channel)?.unacked.retained(*tag)?;
+            Some(retained.queue.clone())
+        };
+        for queue in left.iter().filter_map(queue).collect::<BTreeSet<_>>() {
+            self.turn.event(Event::CrashNotCounted { queue, cause });
+        }
+    }
+
+    /// The deliveries that count.
+    fn left_behind(&self) -> Vec<(ChannelId, DeliveryTag)> {
+        let mut left = Vec::new();
+        let open = |state: &&Box<Channel>| !state.closing && !state.native && state.tx.is_none();
+        for state in self.channels.values().filter(open) {
+            let mut oldest = BTreeSet::new();
+            for (tag, queue) in state.unacked.retained_queues() {
+                let first = oldest.insert(queue);
+                let on_crash = self.facts.retries(queue).map(|retries| retries.on_crash);
+                match on_crash.unwrap_or_default() {
+                    OnCrash::CountAll => left.push((state.id, tag)),
+                    OnCrash::CountOldest if first => left.push((state.id, tag)),
+                    OnCrash::CountOldest | OnCrash::Requeue => {}
+                }
+            }
+        }
+        left
+    }
+}
+
+// === impl Page ===
+
+impl Page<'_, '_> {
+    /// Hands what becomes of one delivery to the publisher, if it is ours to do.
+    pub(super) fn withhold(&mut self, tag: DeliveryTag, asked: Asked) -> Fate {
+        if self.state.tx.is_some() {
+            return self.settle_in_tx(tag, asked);
+        }
+        let unacked = &self.state.unacked;
+        let Some(retained) = unacked.retained(tag) else {
+            return match unacked.uncopied(tag) {
+                Some(_) => self.leave_unsettled(tag, asked, Fallback::Budget),
+                None => Fate::Forward,
+            };
+        };
+        let now = self.turn.now;
+        let known = self.facts.registry.get(&retained.queue);
+        match (asked, known.map(|known| known.standing)) {
+            (Asked::Reject, None) => return Fate::Forward,
+            (Asked::Reject, Some(Standing::Unknown)) if !self.facts.loses(&retained.queue) => {
+                return self.leave_unsettled(tag, asked, Fallback::Stale);
+            }
+            _ => {}
+        }
+        if self.state.may_fail(self.facts.registry) {
+            return match self.state.impatient {
+                true => self.leave_unsettled(tag, asked, Fallback::CloseWait),
+                false => Fate::Unanswered,
+            };
+        }
+        if self.ledger.is_full() {
+            return Fate::NoTicket;
+        }
+        let held = retained.delivered.until(now.wall);
+        match self.facts.decide(retained, held, now) {
+            // Of a client's reject no cycle is made (S6.2): it is neither dropped nor parked for one.
+            None | Some(Disposal::Drop(_)) => Fate::Forward,
+            Some(Disposal::LeaveToBroker(cause)) => self.leave_unsettled(tag, asked, cause),
+            Some(
+                Disposal::Publish(publication)
+                | Disposal::Park(publication, _)
+                | Disposal::Retry(publication),
+            ) => {
+                self.publish(tag, publication);
+                self.state.unacked.withhold(tag);
+                Fate::Withheld
+            }
+        }
+    }
+
+    /// A dead letter is on its way.
+    pub(super) fn publish(&mut self, tag: DeliveryTag, publication: Publication) {
+        self.ledger.last_ticket += 1;
+        let ticket = Ticket(self.ledger.last_ticket);
+        self.ledger.tickets.insert(ticket, (self.state.id, tag));
+        self.turn.fx.out.dead.push((ticket, publication));
+    }
+
+    fn settled(&mut self, tag: DeliveryTag, outcome: &Outcome) {
+        let (now, unacked) = (self.turn.now.mono, &mut self.state.unacked);
+        match outcome {
+            Outcome::Confirmed | Outcome::Parked(_) | Outcome::Dropped(_) => {
+                if unacked.is_kept(tag) {
+                    self.ledger.again.succeeds(now);
+                }
+                let done = unacked.done(tag);
+                self.ledger
+                    .give_back(done.map_or(0, |rejected| rejected.octets()));
+                self.transit.outbox.ack(self.state.id);
+            }
+            Outcome::Refused(cause) => {
+                self.forward(tag, Fallback::Refused(*cause));
+                self.kept_refused(tag, *cause);
+            }
+        }
+    }
+
+    /// What is withheld or kept cannot be published: the broker has to deal with it, or it stays unsettled.
+    fn forward(&mut self, tag: DeliveryTag, cause: Fallback) {
+        if let Some(retained) = self.state.unacked.copy(tag) {
+            let asked = retained.asked;
+            if self.leave_unsettled(tag, asked, cause) == Fate::Forward {
+                self.let_go(tag, asked == Asked::Return);
+            }
+        }
+    }
+
+    /// The broker is told of what is withheld or kept: it returns to its queue, or dies as its client said.
+    pub(super) fn let_go(&mut self, tag: DeliveryTag, returns: bool) {
+        let channel = self.state.id;
+        let told = self.state.unacked.give_up(tag);
+        let nacked = told.as_ref().is_some_and(|of| of.nacked);
+        self.ledger.give_back(told.map_or(0, |of| of.octets()));
+        let (state, turn) = (Some(&*self.state), &mut *self.turn);
+        self.transit
+            .inject(channel, state, turn, |out| match returns {
+                true => reply::nack(out, channel, tag, false, true),
+                false => reply::refuse(out, channel, tag, nacked),
+            });
+    }
+
+    /// A settlement has waited for answers for too long: from here on all settlements of the channel are the broker's. Where that could be
+    /// a loss, or would settle what is kept, only this one goes on, as far as its tags are known.
+    pub(super) fn lose_patience(&mut self) {
+        let holds = self.state.unacked.first_withheld().is_some();
+        match holds || self.facts.knows_any_to_keep() {
+            true => self.state.impatient = true,
+            false => self.ledger.go_native(self.state),
+        }
+    }
+}
