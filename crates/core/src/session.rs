@@ -65,6 +65,7 @@ use lifecycle::Phase;
 use ordering::Exchanges;
 use pause::Hold;
 use peer::Peer;
+use timers::TIMERS;
 use transit::Transit;
 
 /// What may wait for a client that does not read while one of its declares is probed (else both sides would wait for each other).
@@ -158,7 +159,10 @@ impl Session {
             external: External::default(),
             mechanism_is_chosen: false,
             peer: Peer::default(),
-            transit: Transit::new(now.mono.after(limits.handshake_timeout)),
+            transit: Transit {
+                handshake_until: Some(now.mono.after(limits.handshake_timeout)),
+                ..Transit::default()
+            },
             channels: Channels::default(),
             ledger: Ledger::new(&settings),
             registry: Registry::new(settings.catalogue.clone()),
@@ -228,11 +232,11 @@ impl Session {
         self.transit.hold(hold, settings, peer, turn.now.mono)
     }
 
-    /// Looks whether the reason for a pause has gone.
-    fn release(&mut self) {
+    /// Looks whether the reason for a pause has gone, and whether all is settled that a client leaves behind.
+    fn after(&mut self, turn: &mut Turn<'_>) {
         let open = |channel| self.channels.get(&channel).filter(|state| !state.closing);
         let over = match self.transit.pause.hold() {
-            None => return,
+            None => false,
             Some(Hold::Withheld(on)) => !self.channels.await_rejects(on),
             Some(Hold::Answers(channel)) => open(channel).is_none_or(|state| state.due.is_empty()),
             Some(Hold::Commit(channel)) => open(channel).is_none(),
@@ -245,11 +249,6 @@ impl Session {
         if over {
             self.transit.pause.end();
         }
-    }
-
-    /// What the call began is done: acks and ends that wait for nothing more.
-    fn after(&mut self, turn: &mut Turn<'_>) {
-        self.release();
         self.leave_when_settled(turn);
     }
 }
@@ -343,12 +342,16 @@ impl Machine for Session {
         if !self.transit.life.is_watching() {
             self.ledger.forget_kept();
         }
-        self.deadlines_come(&mut turn);
+        for (at, fire) in TIMERS {
+            if at(self).is_some_and(|at| at <= now.mono) {
+                fire(self, &mut turn);
+            }
+        }
         self.after(&mut turn);
     }
 
     fn deadline(&self) -> Option<Mono> {
-        self.deadlines().into_iter().flatten().min()
+        TIMERS.into_iter().filter_map(|(at, _)| at(self)).min()
     }
 
     fn wants_read(&self, leg: Leg, backlog: usize) -> bool {

@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::incoming::Incoming;
-use crate::amqp::method::{MethodId, Settle};
+use crate::amqp::method::{MethodId, QueueDeclareOk, Settle};
 use crate::machine::Leg;
 use crate::registry::Registry;
 
@@ -260,9 +260,13 @@ impl Channel {
         on_its_way.unwrap_or(&self.last_queue)
     }
 
-    /// A queue is declared: consumers of the queue that was declared last mean this one, also when their reply comes behind that of another
-    /// declare.
-    pub(super) fn name_consumers(&mut self) {
+    /// A queue is declared (`queue.declare-ok`), which is returned: consumers of the queue that was declared last mean this one, also when their
+    /// reply comes behind that of another declare.
+    pub(super) fn declared(&mut self, payload: &[u8]) -> ShortStr {
+        (self.reword, self.declared) = (None, None);
+        let ok = QueueDeclareOk::parse(payload).ok();
+        let queue = ok.and_then(|ok| ShortStr::copy(ok.queue));
+        self.last_queue = queue.unwrap_or_default();
         let newer = self.due.iter_mut();
         for due in newer.take_while(|due| !matches!(due.what, Expected::Declare(..))) {
             if let Expected::Consume(_, consumer) = &mut due.what
@@ -271,6 +275,7 @@ impl Channel {
                 consumer.queue = self.last_queue.clone();
             }
         }
+        self.last_queue.clone()
     }
 
     /// A request goes to the broker, and this is its reply.

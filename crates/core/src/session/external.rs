@@ -11,7 +11,7 @@ use crate::amqp::reply_code::ACCESS_REFUSED;
 use crate::machine::{Event, Leg};
 
 use super::frames::{Handled, Method};
-use super::lifecycle::Phase;
+use super::lifecycle::{Farewell, Phase};
 use super::{Session, Turn};
 
 const EXTERNAL: &[u8] = b"EXTERNAL";
@@ -39,25 +39,10 @@ impl External {
             Some(true) => External::Guarded,
         }
     }
-}
 
-impl Session {
-    /// `connection.start` of the broker, without EXTERNAL.
-    pub(super) fn start(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
-        match self.without_external(method.payload) {
-            Some(payload) => turn.replace(Leg::Broker, |out| {
-                frame::put(out, 1, method.channel, |out| {
-                    out.extend_from_slice(&payload)
-                });
-            }),
-            None => turn.pass(Leg::Broker, method.range()),
-        }
-        Handled::Done
-    }
-
-    /// The same payload without EXTERNAL; `None` if it can stay as it is.
-    fn without_external(&self, payload: &[u8]) -> Option<Vec<u8>> {
-        if self.external == External::Passes {
+    /// The payload of `connection.start` without EXTERNAL; `None` if it can stay as it is.
+    fn left_out(self, payload: &[u8]) -> Option<Vec<u8>> {
+        if self == External::Passes {
             return None;
         }
         let start = Start::parse(payload).ok()?;
@@ -78,6 +63,21 @@ impl Session {
             payload.get(behind..)?,
         ];
         Some(parts.concat())
+    }
+}
+
+impl Session {
+    /// `connection.start` of the broker, without EXTERNAL.
+    pub(super) fn start(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
+        match self.external.left_out(method.payload) {
+            Some(payload) => turn.replace(Leg::Broker, |out| {
+                frame::put(out, 1, method.channel, |out| {
+                    out.extend_from_slice(&payload)
+                });
+            }),
+            None => turn.pass(Leg::Broker, method.range()),
+        }
+        Handled::Done
     }
 
     /// `connection.start-ok` of the client. True: it goes nowhere.
@@ -105,7 +105,7 @@ impl Session {
         let out = turn.build(Leg::Client);
         let failed = MethodId::CONNECTION_START_OK;
         reply::close(out, ChannelId::CONNECTION, ACCESS_REFUSED, REFUSED, failed);
-        self.transit.life.farewell_said();
+        self.transit.life.farewell = Farewell::Said;
         self.transit.life.broker_is_gone(turn.now.mono);
         turn.mute = true;
     }

@@ -61,10 +61,7 @@ impl<'a> Facts<'a> {
     }
 
     /// A queue, as policies see it.
-    pub(super) fn queue<'q>(self, name: &'q [u8], queue_type: QueueType) -> Queue<'q>
-    where
-        'a: 'q,
-    {
+    pub(super) fn queue(self, name: &'a [u8], queue_type: QueueType) -> Queue<'a> {
         Queue {
             vhost: &self.peer.vhost,
             name,
@@ -73,10 +70,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The same of one that may be managed.
-    pub(super) fn known_queue<'q>(self, name: &'q [u8]) -> Queue<'q>
-    where
-        'a: 'q,
-    {
+    pub(super) fn known_queue(self, name: &'a [u8]) -> Queue<'a> {
         let declared = self.declared(name).map(|declared| declared.queue_type);
         self.queue(name, declared.unwrap_or_else(|| self.seen_type(name)))
     }

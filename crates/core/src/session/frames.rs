@@ -9,6 +9,7 @@ use crate::machine::{Event, Leg};
 
 use super::lifecycle::Phase;
 use super::pause::Hold;
+use super::replies::asked_for;
 use super::{Session, Turn};
 
 /// Frames of the broker above this size pass in pieces, unseen: no header that a broker made is near it.
@@ -74,6 +75,16 @@ impl Method<'_> {
 // === impl Turn ===
 
 impl Turn<'_> {
+    /// Passes a request, with its reply asked for.
+    pub(super) fn pass_request(&mut self, method: Method<'_>) {
+        match asked_for(method.id, method.payload) {
+            Some(asking) => frame::put(self.build(Leg::Broker), 1, method.channel, |out| {
+                out.extend_from_slice(&asking)
+            }),
+            None => self.pass(Leg::Client, method.range()),
+        }
+    }
+
     /// Passes a method as it is.
     pub(super) fn pass_method(&mut self, method: Method<'_>) -> Handled {
         self.pass(method.from, method.range());
@@ -284,17 +295,6 @@ impl Session {
             self.boundary(turn);
         }
         Consumed::Bytes(len)
-    }
-
-    /// Sends a method of our own to the broker, now or at the next boundary.
-    pub(super) fn inject(
-        &mut self,
-        channel: ChannelId,
-        turn: &mut Turn<'_>,
-        build: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let state = self.channels.get(&channel).map(|state| &**state);
-        self.transit.inject(channel, state, turn, build);
     }
 
     /// A frame has ended: what waited for that goes out.

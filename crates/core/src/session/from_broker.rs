@@ -1,14 +1,14 @@
 //! What the broker sends: it all passes, but replies and deliveries tell us what to keep.
 
 use crate::amqp::ids::ShortStr;
-use crate::amqp::method::{Cancel, Close, ConsumerTag, MethodId, QueueDeclareOk};
+use crate::amqp::method::{Cancel, Close, ConsumerTag, MethodId};
 use crate::machine::{Event, Leg};
 use crate::registry::refusal;
 
 use super::channel::{Consumer, Transfer};
 use super::frames::{Handled, Method};
 use super::lifecycle::Phase;
-use super::replies::{Accepted, Due, Expected, is_reply};
+use super::replies::{Due, Expected, is_reply};
 use super::unacked::Retained;
 use super::{Session, Turn};
 
@@ -41,26 +41,22 @@ impl Session {
                 self.transit.life.broker_is_gone(turn.now.mono);
             }
             MethodId::CONNECTION_CLOSE => {
-                self.learn_channel_limit(method.payload, turn);
+                let limit = |close: Close<'_>| refusal::is_channel_limit(close.code, close.text);
+                if Close::parse(method.payload).is_ok_and(limit) {
+                    // No session probes for this user any more.
+                    if let Some(user) = &self.peer.user {
+                        self.settings.channel_limits.learn(user, turn.now.mono);
+                    }
+                    if self.declares.is_on_its_way() {
+                        turn.event(Event::ProbeOverLimit);
+                    }
+                }
                 self.transit.pause.end();
                 self.connection_closes();
             }
             _ => self.peer.watch(method.id, method.payload),
         }
         passed
-    }
-
-    /// The broker closes the connection. If that is for a limit on channels, no session probes for this user any more.
-    fn learn_channel_limit(&self, payload: &[u8], turn: &mut Turn<'_>) {
-        let limit = |close: Close<'_>| refusal::is_channel_limit(close.code, close.text);
-        if Close::parse(payload).is_ok_and(limit) {
-            if let Some(user) = &self.peer.user {
-                self.settings.channel_limits.learn(user, turn.now.mono);
-            }
-            if self.declares.is_on_its_way() {
-                turn.event(Event::ProbeOverLimit);
-            }
-        }
     }
 
     /// A method of one of its channels.
@@ -147,7 +143,11 @@ impl Session {
         }
         match what {
             Expected::Declare(asked, accepted) => {
-                self.declared(method, &asked, accepted, turn);
+                let queue = state.declared(payload);
+                if let Some(accepted) = accepted {
+                    let (declares, mut line) = self.line(turn);
+                    declares.accepted(queue, &asked, accepted, &mut line);
+                }
             }
             Expected::Purge(queue) => self.line(turn).1.tell_of_waiting(queue, false),
             Expected::Delete(queue) => {
@@ -183,29 +183,5 @@ impl Session {
             Expected::Get(_) | Expected::Recover | Expected::Open | Expected::Other => {}
         }
         unseen
-    }
-
-    /// `queue.declare-ok`; `asked`: the name that the declare had.
-    fn declared(
-        &mut self,
-        method: Method<'_>,
-        asked: &[u8],
-        accepted: Option<Accepted>,
-        turn: &mut Turn<'_>,
-    ) {
-        let Some(state) = self.channels.get_mut(&method.channel) else {
-            return;
-        };
-        (state.reword, state.declared) = (None, None);
-        let ok = QueueDeclareOk::parse(method.payload).ok();
-        let queue = ok
-            .and_then(|ok| ShortStr::copy(ok.queue))
-            .unwrap_or_default();
-        state.last_queue = queue.clone();
-        state.name_consumers();
-        if let Some(accepted) = accepted {
-            let (declares, mut line) = self.line(turn);
-            declares.accepted(queue, asked, accepted, &mut line);
-        }
     }
 }

@@ -1,12 +1,11 @@
 //! What a client sends: per frame pass, rewrite, withhold, or wait.
 
-use crate::amqp::frame;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{
     Cancel, Consume, ExchangeDeclare, ExchangeName, Get, MethodId, Publish, QueueName,
 };
 use crate::amqp::reply;
-use crate::machine::{Event, Leg, Limit};
+use crate::machine::{Event, Limit};
 
 use super::channel::{Channel, Consumer, Transfer, Which};
 use super::facts::Facts;
@@ -45,8 +44,8 @@ impl Session {
         let Method { channel, id, .. } = method;
         let now = turn.now.mono;
         // At the bound the client is not read until half of them came.
-        let most = self.settings.limits.now().fixed.replies;
-        let full = has_reply(id) && self.transit.replies.due() >= most;
+        let most = || self.settings.limits.now().fixed.replies;
+        let full = has_reply(id) && self.transit.replies.due() >= most();
         let opens = id == MethodId::CHANNEL_OPEN && !self.channels.contains_key(&channel);
         // The broker counts channels, not numbers (S7.10). Those that it will refuse cost nothing here; those that are closing count twice. A channel
         // is known when its opening goes to the broker, and not while that waits: it could be closed before.
@@ -116,26 +115,17 @@ impl Session {
         }
         let retried = begins.is_some_and(|queue| self.facts().retries(&queue).is_some());
         self.watch_request(method, retried);
-        self.pass_request(method, turn);
+        turn.pass_request(method);
         if let Some(state) = self.channels.get_mut(&channel)
             && let Some(proof) = self
                 .exchanges
                 .proof(state, method, &self.registry, turn.now.mono)
         {
             state.expect(proof, true);
-            self.inject(channel, turn, |out| reply::channel_flow(out, channel));
+            let flow = |out: &mut Vec<u8>| reply::channel_flow(out, channel);
+            self.transit.inject(channel, Some(state), turn, flow);
         }
         Handled::Done
-    }
-
-    /// Passes a request, with its reply asked for.
-    pub(super) fn pass_request(&mut self, method: Method<'_>, turn: &mut Turn<'_>) {
-        match asked_for(method.id, method.payload) {
-            Some(asking) => frame::put(turn.build(Leg::Broker), 1, method.channel, |out| {
-                out.extend_from_slice(&asking)
-            }),
-            None => turn.pass(Leg::Client, method.range()),
-        }
     }
 
     /// A method that passes: what we have to know of it. `retried`: of the queue that it begins to read.

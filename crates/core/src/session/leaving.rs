@@ -9,7 +9,7 @@ use crate::machine::Leg;
 
 use super::channel::Consumer;
 use super::frames::Consumed;
-use super::lifecycle::Phase;
+use super::lifecycle::{Farewell, Phase};
 use super::{Session, Turn};
 
 impl Session {
@@ -75,7 +75,7 @@ impl Session {
                 .map(|(tag, _)| tag.clone())
                 .collect();
             for consumer in consumers {
-                self.inject(channel, turn, |out| {
+                self.line(turn).1.inject(channel, |out| {
                     reply::method(out, channel, MethodId::BASIC_CANCEL, |a| {
                         a.shortstr(&consumer).octet(1).end()
                     });
@@ -119,7 +119,7 @@ impl Session {
             return self.leave(turn);
         }
         self.transit.pause.forget_hold();
-        self.transit.life.owe_farewell();
+        self.transit.life.farewell = Farewell::Due;
         self.transit.tell_if_due(turn);
         self.settle_and_leave(turn);
     }

@@ -16,9 +16,10 @@ use crate::machine::{Flow, Mono};
 pub(super) const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Where a session stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     /// No protocol header yet.
+    #[default]
     Greeting,
     /// AMQP 0-9-1: frames are looked at.
     Watching,
@@ -36,9 +37,10 @@ pub(super) enum Phase {
 }
 
 /// What a client knows of the end of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Farewell {
     /// The process does not end.
+    #[default]
     None,
     /// `connection.close` goes behind the frame that is passing to it.
     Due,
@@ -49,23 +51,15 @@ pub(super) enum Farewell {
 }
 
 /// The phase of a session, and the farewell to its client.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Lifecycle {
     phase: Phase,
-    farewell: Farewell,
+    pub(super) farewell: Farewell,
 }
 
 // === impl Lifecycle ===
 
 impl Lifecycle {
-    /// Both legs are connected.
-    pub(super) fn new() -> Lifecycle {
-        Lifecycle {
-            phase: Phase::Greeting,
-            farewell: Farewell::None,
-        }
-    }
-
     /// Where the session stands.
     pub(super) fn phase(&self) -> Phase {
         self.phase
@@ -120,26 +114,6 @@ impl Lifecycle {
             _ if self.farewell == Farewell::Said => Phase::Parting(now.after(GOODBYE)),
             _ => Phase::Done,
         };
-    }
-
-    /// The process ends: the client has to be told.
-    pub(super) fn owe_farewell(&mut self) {
-        self.farewell = Farewell::Due;
-    }
-
-    /// Whether the client has yet to be told.
-    pub(super) fn owes_farewell(&self) -> bool {
-        self.farewell == Farewell::Due
-    }
-
-    /// `connection.close` is sent to the client.
-    pub(super) fn farewell_said(&mut self) {
-        self.farewell = Farewell::Said;
-    }
-
-    /// Whether `connection.close` is sent to the client, which has not answered.
-    pub(super) fn is_farewell_said(&self) -> bool {
-        self.farewell == Farewell::Said
     }
 
     /// The client has answered, or its stream has ended.
@@ -197,7 +171,7 @@ mod tests {
     }
 
     fn in_phase(phase: Phase) -> Lifecycle {
-        let mut life = Lifecycle::new();
+        let mut life = Lifecycle::default();
         life.enter(phase);
         life
     }
@@ -205,9 +179,9 @@ mod tests {
     #[test]
     fn a_client_that_is_told_the_end_is_waited_for() {
         let mut life = in_phase(Phase::Watching);
-        life.owe_farewell();
+        life.farewell = Farewell::Due;
         assert!(life.is_answer_awaited() && !life.is_mute());
-        life.farewell_said();
+        life.farewell = Farewell::Said;
         assert!(life.is_answer_awaited() && life.is_mute());
         life.broker_is_gone(at(5));
         assert_eq!((life.flow(), life.until()), (Flow::Open, Some(at(7))));
@@ -220,8 +194,8 @@ mod tests {
     #[test]
     fn who_has_answered_before_is_not_waited_for() {
         let mut life = in_phase(Phase::Goodbye(at(9)));
-        life.owe_farewell();
-        life.farewell_said();
+        life.farewell = Farewell::Due;
+        life.farewell = Farewell::Said;
         life.answered();
         assert_eq!(life.phase(), Phase::Goodbye(at(9)));
         life.broker_is_gone(at(5));

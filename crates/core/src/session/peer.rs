@@ -47,13 +47,8 @@ impl Peer {
     pub(super) fn watch(&mut self, id: MethodId, payload: &[u8]) {
         match id {
             MethodId::CONNECTION_START => {
-                let version = Start::parse(payload).ok().and_then(|start| {
-                    Table(start.server_properties)
-                        .get(b"version")
-                        .ok()
-                        .flatten()
-                });
-                let version = version.and_then(|version| version.as_longstr());
+                let start = Start::parse(payload).ok();
+                let version = start.and_then(|start| text(start.server_properties, b"version"));
                 self.version = version.and_then(Version::parse);
                 self.dialect = version.and_then(Dialect::of_version);
                 self.wording = version.map(Wording::of_version);
@@ -62,34 +57,21 @@ impl Peer {
                 let Ok(ok) = StartOk::parse(payload) else {
                     return;
                 };
-                let name = Table(ok.client_properties)
-                    .get(b"connection_name")
-                    .ok()
-                    .flatten();
-                self.name = name
-                    .and_then(|name| name.as_longstr())
+                self.name = text(ok.client_properties, b"connection_name")
                     .map(|name| name.get(..LONGEST_NAME).unwrap_or(name))
                     .map(Bytes::copy_from_slice);
-                self.user = match ok.mechanism {
-                    b"PLAIN" => ok
-                        .response
-                        .split(|octet| *octet == 0)
-                        .nth(1)
-                        .and_then(ShortStr::copy),
-                    b"AMQPLAIN" => Table(ok.response)
-                        .get(b"LOGIN")
-                        .ok()
-                        .flatten()
-                        .and_then(|login| ShortStr::copy(login.as_longstr()?)),
+                let user = match ok.mechanism {
+                    b"PLAIN" => ok.response.split(|octet| *octet == 0).nth(1),
+                    b"AMQPLAIN" => text(ok.response, b"LOGIN"),
                     _ => None,
                 };
+                self.user = user.and_then(ShortStr::copy);
             }
             MethodId::CONNECTION_TUNE_OK => self.tune = Tune::parse(payload).ok(),
             MethodId::CONNECTION_OPEN => {
-                self.vhost = Open::parse(payload)
-                    .ok()
-                    .and_then(|open| ShortStr::copy(open.vhost))
-                    .unwrap_or_default();
+                let open = Open::parse(payload).ok();
+                let vhost = open.and_then(|open| ShortStr::copy(open.vhost));
+                self.vhost = vhost.unwrap_or_default();
             }
             _ => {}
         }
@@ -141,4 +123,8 @@ impl Peer {
         let seconds = self.tune?.heartbeat;
         (seconds > 0).then(|| Duration::from_millis(u64::from(seconds) * 500))
     }
+}
+
+fn text<'a>(table: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    Table(table).get(name).ok()??.as_longstr()
 }

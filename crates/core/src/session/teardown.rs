@@ -18,19 +18,14 @@ impl Session {
         }
     }
 
-    /// As if every channel closed.
-    pub(super) fn abandon_all(&mut self) {
-        let channels: Vec<ChannelId> = self.channels.keys().copied().collect();
-        for channel in channels {
-            self.abandon(channel);
-        }
-    }
-
     /// Either side closes the connection: nothing that follows matters to dead letters. But what the client must not see may still be on
     /// its way: replies that it did not want, answers to a probe.
     pub(super) fn connection_closes(&mut self) {
         self.transit.handshake_until = None;
-        self.abandon_all();
+        let channels: Vec<ChannelId> = self.channels.keys().copied().collect();
+        for channel in channels {
+            self.abandon(channel);
+        }
         self.declares.give_up(&mut self.channels);
         let unseen = self.channels.values().any(|state| state.expects_unseen());
         match self.transit.life.hears_client() && unseen {

@@ -9,50 +9,50 @@ use super::pause::Hold;
 use super::tx::Tx;
 use super::{Session, Turn};
 
-impl Session {
-    /// The deadlines of all that it waits for.
-    pub(super) fn deadlines(&self) -> [Option<Mono>; 7] {
-        [
-            self.transit.pause.heartbeat_at(),
-            self.transit.pause.until(),
-            self.transit.life.until(),
-            self.transit.handshake_until,
-            self.declares.until(),
-            self.ledger.again.at(),
-            self.ledger.back.at(),
-        ]
-    }
+/// A wait: its deadline while it is armed, and what happens then.
+type Timer = (
+    fn(&Session) -> Option<Mono>,
+    fn(&mut Session, &mut Turn<'_>),
+);
 
-    /// What is due is done, in this order.
-    pub(super) fn deadlines_come(&mut self, turn: &mut Turn<'_>) {
-        let now = turn.now.mono;
-        let is_due = |at: Option<Mono>| at.is_some_and(|at| at <= now);
-        if is_due(self.transit.pause.heartbeat_at()) {
-            if !self.transit.client.is_inside() {
-                turn.build(Leg::Broker).extend_from_slice(&frame::HEARTBEAT);
-            }
-            self.transit.pause.keep_alive(self.peer.heartbeat(), now);
-        }
-        if is_due(self.transit.pause.until()) {
-            self.hold_ends(turn);
-        }
-        if is_due(self.transit.life.until()) {
-            self.phase_ends(turn);
-        }
-        if is_due(self.transit.handshake_until) {
+/// In the order in which those fire that are due at the same time.
+pub(super) const TIMERS: [Timer; 7] = [
+    (|s| s.transit.pause.heartbeat_at(), Session::heartbeat_due),
+    (|s| s.transit.pause.until(), Session::hold_ends),
+    (|s| s.transit.life.until(), Session::phase_ends),
+    (
+        |s| s.transit.handshake_until,
+        |s, turn| {
             turn.event(Event::LimitMet(Limit::HandshakeTimeout));
-            self.transit.life.enter(Phase::Done);
-        }
-        if is_due(self.declares.until()) {
-            let (declares, mut line) = self.line(turn);
+            s.transit.life.enter(Phase::Done);
+        },
+    ),
+    (
+        |s| s.declares.until(),
+        |s, turn| {
+            let (declares, mut line) = s.line(turn);
             declares.timed_out(&mut line);
+        },
+    ),
+    (
+        |s| s.ledger.again.at(),
+        |s, turn| s.books(turn).publish_again(),
+    ),
+    (
+        |s| s.ledger.back.at(),
+        |s, turn| s.books(turn).return_uncopied(),
+    ),
+];
+
+impl Session {
+    /// The broker hears of the proxy while the client is not read.
+    fn heartbeat_due(&mut self, turn: &mut Turn<'_>) {
+        if !self.transit.client.is_inside() {
+            turn.build(Leg::Broker).extend_from_slice(&frame::HEARTBEAT);
         }
-        if is_due(self.ledger.again.at()) {
-            self.books(turn).publish_again();
-        }
-        if is_due(self.ledger.back.at()) {
-            self.books(turn).return_uncopied();
-        }
+        self.transit
+            .pause
+            .keep_alive(self.peer.heartbeat(), turn.now.mono);
     }
 
     /// What the client waits for takes longer than it may.

@@ -9,7 +9,7 @@ use crate::machine::{Event, Leg, Mono};
 
 use super::channel::{Channel, Channels};
 use super::frames::{Handled, Stream};
-use super::lifecycle::{GOODBYE, Lifecycle, Phase};
+use super::lifecycle::{Farewell, GOODBYE, Lifecycle, Phase};
 use super::outbox::Outbox;
 use super::pause::{Hold, Pause};
 use super::peer::Peer;
@@ -20,7 +20,7 @@ use super::{Settings, Turn};
 const SHUTDOWN: &[u8] =
     b"CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'";
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Transit {
     pub(super) client: Stream,
     pub(super) broker: Stream,
@@ -37,18 +37,6 @@ pub(super) struct Transit {
 // === impl Transit ===
 
 impl Transit {
-    pub(super) fn new(handshake_until: Mono) -> Transit {
-        Transit {
-            client: Stream::default(),
-            broker: Stream::default(),
-            life: Lifecycle::new(),
-            handshake_until: Some(handshake_until),
-            pause: Pause::default(),
-            outbox: Outbox::default(),
-            replies: Tally::default(),
-        }
-    }
-
     pub(super) fn stream(&mut self, leg: Leg) -> &mut Stream {
         match leg {
             Leg::Client => &mut self.client,
@@ -135,7 +123,7 @@ impl Transit {
 
     /// The client is told that the process ends, as soon as no frame is passing to it.
     pub(super) fn tell_if_due(&mut self, turn: &mut Turn<'_>) {
-        if !self.life.owes_farewell() || self.broker.is_inside() {
+        if self.life.farewell != Farewell::Due || self.broker.is_inside() {
             return;
         }
         let out = turn.build(Leg::Client);
@@ -147,7 +135,7 @@ impl Transit {
             SHUTDOWN,
             nobody,
         );
-        self.life.farewell_said();
+        self.life.farewell = Farewell::Said;
         turn.mute = true;
     }
 
@@ -169,7 +157,7 @@ impl Transit {
     pub(super) fn hear_answer(&mut self, payload: &[u8], turn: &mut Turn<'_>) {
         match MethodId::peek(payload) {
             Some(MethodId::CONNECTION_CLOSE_OK) => self.life.answered(),
-            Some(MethodId::CONNECTION_CLOSE) if self.life.is_farewell_said() => {
+            Some(MethodId::CONNECTION_CLOSE) if self.life.farewell == Farewell::Said => {
                 // Both have closed. It may wait for our answer instead.
                 let out = turn.build(Leg::Client);
                 let ok = MethodId::CONNECTION_CLOSE_OK;

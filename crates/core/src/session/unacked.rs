@@ -38,6 +38,10 @@ pub(crate) struct Retained {
     pub asked: Asked,
     pub nacked: bool,
     pub state: State,
+    /// When it was first kept.
+    pub kept: Mono,
+    /// Its dead letter is to be published with our own `user-id`.
+    pub hide_user: bool,
 }
 
 /// What has become of a delivery since.
@@ -49,13 +53,9 @@ pub(crate) enum State {
     /// The client rejected or returned it. The broker has not seen that, as something is published in its place.
     Withheld,
     /// The same, and it is not left to the broker although nothing can be published now. No request waits for it.
-    Kept {
-        since: Mono,
-        /// Something is on its way all the same.
-        publishing: bool,
-        /// The dead letter is to be published with our own `user-id`.
-        hide_user: bool,
-    },
+    Kept,
+    /// The same, and something is on its way all the same.
+    Again,
 }
 
 /// What a retained delivery costs beside its content and its names: its place in the ledger, and what the allocator adds (measured).
@@ -187,12 +187,11 @@ impl Unacked {
 
     /// Whether any dead letter is on its way, or its ack not yet sent.
     pub(crate) fn is_publishing(&self) -> bool {
-        let publishing =
-            |of: &Retained| matches!(of.state, State::Kept { publishing, .. } if publishing);
-        self.awaits()
-            || self
-                .taken()
-                .any(|tag| self.copy(tag).is_some_and(publishing))
+        self.awaits() || self.taken().any(|tag| self.is(tag, State::Again))
+    }
+
+    fn is(&self, tag: DeliveryTag, state: State) -> bool {
+        self.copy(tag).is_some_and(|of| of.state == state)
     }
 
     /// What the client has settled, and the broker waits for.
@@ -213,7 +212,7 @@ impl Unacked {
 
     /// Whether a reject of this delivery needs a look: a copy is kept of it, or is missing.
     pub(crate) fn matters(&self, tag: DeliveryTag) -> bool {
-        self.retained(tag).is_some() || self.uncopied(tag).is_some()
+        self.queue_of(tag).is_some()
     }
 
     /// The same of any up to this tag.
@@ -354,9 +353,14 @@ impl Unacked {
 
     /// The client rejected a retained delivery: from now on it is withheld.
     pub(crate) fn withhold(&mut self, tag: DeliveryTag) {
+        self.enter(tag, State::Withheld);
+    }
+
+    fn enter(&mut self, tag: DeliveryTag, state: State) {
         if let Some(retained) = self.copies.get_mut(&tag.0) {
-            retained.state = State::Withheld;
-            self.withheld += 1;
+            let before = std::mem::replace(&mut retained.state, state);
+            self.withheld -= usize::from(before == State::Withheld);
+            self.withheld += usize::from(state == State::Withheld);
             set(&mut self.taken, tag.0);
         }
     }
@@ -388,21 +392,15 @@ impl Unacked {
 
     /// What the client said of a delivery is kept from the broker from now on. What is on its way stays so. False: it was kept before.
     pub(crate) fn keep(&mut self, tag: DeliveryTag, since: Mono) -> bool {
-        let Some(retained) = self.copies.get_mut(&tag.0) else {
-            return false;
-        };
-        let publishing = match retained.state {
-            State::Open => false,
-            State::Withheld => true,
-            State::Kept { .. } => return false,
-        };
-        retained.state = State::Kept {
-            since,
-            publishing,
-            hide_user: false,
-        };
-        self.withheld -= usize::from(publishing);
-        set(&mut self.taken, tag.0);
+        let state = self.copy(tag).map(|of| of.state);
+        match state {
+            Some(State::Open) => self.enter(tag, State::Kept),
+            Some(State::Withheld) => self.enter(tag, State::Again),
+            Some(State::Kept | State::Again) | None => return false,
+        }
+        if let Some(retained) = self.copies.get_mut(&tag.0) {
+            retained.kept = since;
+        }
         true
     }
 
@@ -417,39 +415,25 @@ impl Unacked {
 
     /// Whether there is a copy of it that is kept.
     pub(crate) fn is_kept(&self, tag: DeliveryTag) -> bool {
-        let kept = |of: &Retained| matches!(of.state, State::Kept { .. });
-        self.copy(tag).is_some_and(kept)
+        self.is(tag, State::Kept) || self.is(tag, State::Again)
     }
 
     /// What is kept is on its way again.
     pub(crate) fn kept_goes(&mut self, tag: DeliveryTag) {
-        if let Some(retained) = self.copies.get_mut(&tag.0)
-            && let State::Kept { publishing, .. } = &mut retained.state
-        {
-            *publishing = true;
-        }
+        self.enter(tag, State::Again);
     }
 
     /// The publisher refused what is kept, for this cause. False: it is not kept.
     pub(crate) fn kept_refused(&mut self, tag: DeliveryTag, cause: Cause) -> bool {
-        let Some(retained) = self.copies.get_mut(&tag.0) else {
-            return false;
-        };
-        let State::Kept {
-            publishing,
-            hide_user,
-            ..
-        } = &mut retained.state
-        else {
-            return false;
-        };
-        *publishing = false;
-        *hide_user |= cause == Cause::UserId;
-        let asked = &mut retained.asked;
-        if *asked == Asked::Return && cause == Cause::TooBig {
-            *asked = Asked::TooLarge;
+        let is_kept = self.is_kept(tag);
+        if let Some(retained) = self.copies.get_mut(&tag.0).filter(|_| is_kept) {
+            retained.state = State::Kept;
+            retained.hide_user |= cause == Cause::UserId;
+            if retained.asked == Asked::Return && cause == Cause::TooBig {
+                retained.asked = Asked::TooLarge;
+            }
         }
-        true
+        is_kept
     }
 
     /// The copy of a delivery is of no use: the client might as well not have settled it.
@@ -467,8 +451,7 @@ impl Unacked {
     /// The same of one tag.
     pub(crate) fn kept(&self, tag: DeliveryTag) -> Option<Idle<'_>> {
         if let Some(of) = self.copy(tag) {
-            let idle = matches!(of.state, State::Kept { publishing, .. } if !publishing);
-            return idle.then_some(Idle {
+            return (of.state == State::Kept).then_some(Idle {
                 tag,
                 queue: &of.queue,
                 rejected: of.asked == Asked::Reject,

@@ -9,7 +9,7 @@ use crate::machine::{Cause, Event, Fallback};
 use super::again::LAST_PAUSE;
 use super::instead::{Asked, Counts, Instead};
 use super::ledger::{Books, Fate, Page};
-use super::unacked::{Idle, State};
+use super::unacked::Idle;
 
 // === impl Books ===
 
@@ -130,12 +130,9 @@ impl Page<'_, '_> {
             return false;
         }
         if let Some(of) = unacked.copy(tag)
-            && let State::Kept {
-                since, hide_user, ..
-            } = of.state
             && !self.state.may_fail(facts.registry)
         {
-            let waits = since.until(now.mono);
+            let (waits, hide_user) = (of.kept.until(now.mono), of.hide_user);
             let held = of.delivered.until(now.wall).saturating_sub(waits);
             let long = waits >= facts.kept_for(queue)
                 && facts.counts(queue, &of.content.properties) != Counts::Near;
