@@ -108,8 +108,6 @@ pub struct Definition {
 pub struct Pattern {
     written: String,
     regex: Regex,
-    /// [`generated::decided`] for most names that a broker generates.
-    in_generated: Option<bool>,
 }
 
 /// A pattern that is more than the crate `regex` can read.
@@ -184,7 +182,7 @@ impl Policies {
         let policies = self.policies.iter();
         let mut decided = policies
             .filter(|policy| policy.may_fit(queue))
-            .map(|policy| policy.pattern.decided(queue.name));
+            .map(|policy| generated::decided(&policy.pattern.regex, queue.name));
         decided.find(|decided| *decided != Some(false)) != Some(None)
     }
 }
@@ -260,7 +258,6 @@ impl Pattern {
     pub fn new(text: &str) -> Result<Pattern, BadPattern> {
         match pattern(text) {
             Ok(regex) => Ok(Pattern {
-                in_generated: generated::decided(&by_octets(text), generated::ORDINARY),
                 written: text.to_owned(),
                 regex,
             }),
@@ -270,14 +267,6 @@ impl Pattern {
                 let reason = said.lines().last().unwrap_or_default();
                 Err(BadPattern(reason.trim_start_matches("error: ").to_owned()))
             }
-        }
-    }
-
-    /// [`generated::decided`].
-    fn decided(&self, start: &[u8]) -> Option<bool> {
-        match start {
-            generated::ORDINARY => self.in_generated,
-            start => generated::decided(&by_octets(&self.written), start),
         }
     }
 }
