@@ -67,6 +67,9 @@ use question::{Answer, Question};
 const PERMITTED_FOR: Duration = Duration::from_secs(60);
 /// For so many intake exchanges.
 const MOST_PERMITTED: usize = 64;
+const NOTHING: DeclaredTarget = DeclaredTarget::Policy {
+    at_least_once: false,
+};
 
 /// What a session asks for its client, one thing at a time, and what it keeps of the answers.
 #[derive(Debug)]
@@ -129,10 +132,8 @@ impl Declares {
         };
         let is_it = |queue: &ShortStr| **queue == *declare.queue;
         let is_answered = self.answered.as_ref().is_some_and(is_it);
-        let own = line
-            .registry
-            .queue_type(declare.queue)
-            .filter(|_| is_answered);
+        let own = is_answered.then(|| line.registry.queue_type(declare.queue));
+        let own = own.flatten();
         let mut read = line.read(declare, payload, own);
         if self.waits_for_the_type(&read, is_answered, line) {
             return Handled::Wait;
@@ -144,25 +145,11 @@ impl Declares {
         {
             (read.payload, read.declare) = (payload, declare);
         }
-        let wanted = match line.undecided(&read) {
-            Some(queue) => {
-                let cause = Fallback::GeneratedName;
-                line.turn.event(Event::DeclareLeft { queue, cause });
-                read.wanted_by_name()
+        let accepted = match line.wanted(&read) {
+            Wanted::Nothing if line.is_retried(&read, retries) => {
+                Accepted::Managed(read.as_it_is(NOTHING, retries))
             }
-            None => line.wanted(&read),
-        };
-        let accepted = match wanted {
-            Wanted::Nothing => {
-                let nothing = DeclaredTarget::Policy {
-                    at_least_once: false,
-                };
-                let declared = read.as_it_is(nothing, retries);
-                match line.is_retried(&read, retries) {
-                    true => Accepted::Managed(declared),
-                    false => Accepted::Plain(declared),
-                }
-            }
+            Wanted::Nothing => Accepted::Plain(read.as_it_is(NOTHING, retries)),
             Wanted::Leave(cause) => {
                 line.remember_declared(channel, read.declare);
                 let queue = read.queue();

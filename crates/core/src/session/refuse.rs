@@ -27,11 +27,7 @@ use super::line::Line;
 const NEVER: DeliveryTag = DeliveryTag(u64::MAX);
 
 /// A queue or an exchange that a method names.
-#[derive(Clone, Copy)]
-struct Named<'a> {
-    kind: &'static str,
-    name: &'a [u8],
-}
+type Named<'a> = (&'static str, &'a [u8]);
 
 /// What a method names, to a broker of that version.
 fn names(
@@ -39,24 +35,17 @@ fn names(
     payload: &[u8],
     version: Option<Version>,
 ) -> Result<[Option<Named<'_>>; 2], Malformed> {
-    let queue = |name| {
-        Some(Named {
-            kind: "queue",
-            name,
-        })
-    };
-    let exchange = |name| {
-        Some(Named {
-            kind: "exchange",
-            name,
-        })
+    let queue = |name| Some(("queue", name));
+    let exchange = |name| Some(("exchange", name));
+    let argument = |arguments, name| {
+        let value = Table(arguments).get(name).ok().flatten();
+        exchange(value.and_then(Value::as_longstr)?)
     };
     Ok(match id {
         MethodId::EXCHANGE_DECLARE => {
             let declare = ExchangeDeclare::parse(payload)?;
-            let alternate = Table(declare.arguments).get(b"alternate-exchange");
-            let alternate = alternate.ok().flatten().and_then(Value::as_longstr);
-            [exchange(declare.exchange), alternate.and_then(exchange)]
+            let alternate = argument(declare.arguments, b"alternate-exchange");
+            [exchange(declare.exchange), alternate]
         }
         MethodId::EXCHANGE_DELETE => [exchange(ExchangeName::parse(payload)?.exchange), None],
         MethodId::EXCHANGE_BIND | MethodId::EXCHANGE_UNBIND => {
@@ -65,13 +54,12 @@ fn names(
         }
         MethodId::QUEUE_DECLARE => {
             let declare = QueueDeclare::parse(payload)?;
-            let dead_letters = Table(declare.arguments).get(b"x-dead-letter-exchange");
-            let target = dead_letters.ok().flatten().and_then(Value::as_longstr);
             let name = match generated::is_made(declare.queue) {
                 true => generated::prefix(declare.arguments, version).unwrap_or_default(),
                 false => declare.queue,
             };
-            [queue(name), target.and_then(exchange)]
+            let target = argument(declare.arguments, b"x-dead-letter-exchange");
+            [queue(name), target]
         }
         MethodId::QUEUE_BIND => {
             let bind = QueueBind::parse(payload)?;
@@ -81,8 +69,9 @@ fn names(
             let bind = QueueUnbind::parse(payload)?;
             [queue(bind.queue), exchange(bind.exchange)]
         }
-        MethodId::QUEUE_PURGE => [queue(QueueName::parse(payload)?.queue), None],
-        MethodId::QUEUE_DELETE => [queue(QueueName::parse(payload)?.queue), None],
+        MethodId::QUEUE_PURGE | MethodId::QUEUE_DELETE => {
+            [queue(QueueName::parse(payload)?.queue), None]
+        }
         MethodId::BASIC_CONSUME => [queue(Consume::parse(payload)?.queue), None],
         MethodId::BASIC_GET => [queue(Get::parse(payload)?.queue), None],
         MethodId::BASIC_PUBLISH => [exchange(Publish::parse(payload)?.exchange), None],
@@ -97,8 +86,8 @@ impl Line<'_, '_> {
         let named = names(id, method.payload, self.peer.version).ok();
         let mut named = named.into_iter().flatten().flatten();
         let names = &self.settings.names;
-        let ours = named.find(|named| names.is_ours(named.name));
-        let Some(Named { kind, name }) = ours.filter(|_| self.peer.dialect.is_some()) else {
+        let ours = named.find(|(_, name)| names.is_ours(name));
+        let Some((kind, name)) = ours.filter(|_| self.peer.dialect.is_some()) else {
             return false;
         };
         let user = self.peer.user.as_deref().unwrap_or_default();

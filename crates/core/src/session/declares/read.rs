@@ -82,7 +82,10 @@ impl Line<'_, '_> {
             false => said,
         };
         let name = match generated::is_made(declare.queue) {
-            true => generated::sample(&self.generated_start(&declare)).into(),
+            true => {
+                let start = generated::start(declare.arguments, self.peer.version);
+                generated::sample(&start).into()
+            }
             false => declare.queue.into(),
         };
         Read {
@@ -93,21 +96,6 @@ impl Line<'_, '_> {
         }
     }
 
-    fn generated_start(&self, declare: &QueueDeclare<'_>) -> Vec<u8> {
-        generated::start(declare.arguments, self.peer.version)
-    }
-
-    /// What the name of its queue will begin with, if that alone does not tell which policy of ours the queue will have.
-    pub(super) fn undecided(&self, read: &Read<'_>) -> Option<ShortStr> {
-        if !generated::is_made(read.declare.queue) {
-            return None;
-        }
-        let start = self.generated_start(&read.declare);
-        let ours = self.settings.policies.ours();
-        let decided = ours.decide(self.queue(&start, read.queue_type));
-        ShortStr::new(start).filter(|_| !decided)
-    }
-
     /// Whether a declare may differ from its queue in where dead letters go.
     pub(super) fn is_lenient(&self, read: &Read<'_>) -> bool {
         let declares = self.of_policy(&read.name, read.queue_type, |policy| policy?.declares);
@@ -116,8 +104,20 @@ impl Line<'_, '_> {
             && self.mode_of(&read.name, read.queue_type) != Mode::Off
     }
 
-    pub(super) fn wanted(&self, read: &Read<'_>) -> Wanted {
+    pub(super) fn wanted(&mut self, read: &Read<'_>) -> Wanted {
         let arguments = read.arguments();
+        let is_made = generated::is_made(read.declare.queue);
+        if is_made {
+            // What the name will begin with may not tell which policy of ours the queue will have.
+            let start = generated::start(read.declare.arguments, self.peer.version);
+            let ours = self.settings.policies.ours();
+            if !ours.decide(self.queue(&start, read.queue_type)) {
+                let queue = ShortStr::new(start).unwrap_or_default();
+                let cause = Fallback::GeneratedName;
+                self.turn.event(Event::DeclareLeft { queue, cause });
+                return read.wanted_by_name();
+            }
+        }
         let names = &self.settings.names;
         let fits = |form: &[u8]| {
             let grown = (form.len() + OTHER_TYPE).saturating_sub(read.declare.arguments.len());
@@ -133,7 +133,7 @@ impl Line<'_, '_> {
         });
         match wanted {
             // The name that the broker generates may fit a policy all the same, by accident.
-            Wanted::Nothing if generated::is_made(read.declare.queue) => read.wanted_by_name(),
+            Wanted::Nothing if is_made => read.wanted_by_name(),
             // What the broker names is no queue that is there already.
             Wanted::Probe(Aim::Compare, ..) if read.declare.queue.is_empty() => {
                 Wanted::Leave(Fallback::NotSupported)
