@@ -234,7 +234,7 @@ def test_a_queue_that_was_taken_over_is_declared_so_by_a_user_who_is_not_probed(
                     connection, channel = only_channel(way, "p-few-channels")
                     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refusal:
                         scene.queue("queue", channel=channel, dlx="the-dlx")
-                    assert refusal.value.reply_code == 406 and "but current is 'the-dlx' without a key, taken over by the proxy" in refusal.value.reply_text
+                    assert refusal.value.reply_code == 406 and "but current is 'the-dlx', taken over by the proxy" in refusal.value.reply_text
                     connection.close()
                 connection, channel = only_channel(way, "p-few-channels")
                 scene.queue("queue", channel=channel, dlx="the-dlx")

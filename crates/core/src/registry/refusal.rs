@@ -204,21 +204,55 @@ fn named<'t>(text: &'t [u8], begin: &[u8]) -> Option<&'t [u8]> {
     rest.get(..memchr::memchr(b'\'', rest)?)
 }
 
-/// Puts the client's exchanges in place of the names of intake exchanges, in the text of any refused declare. `None`: there are none. Where the two
-/// exchanges would become the same word, their keys stand beside them.
+/// Puts the client's exchanges and keys in place of the names of intake exchanges, in the text of any refused declare. `None`: there are none.
 pub fn decode_names_in(text: &[u8], names: &Names) -> Option<Vec<u8>> {
+    let quoted = [b"'", &**names.prefix()].concat();
     let whole = without_cut_name(text, names);
-    let (mut told, found) = decoded(whole, names, false)?;
-    if found == 0 && whole == text {
+    let mut out = Vec::with_capacity(text.len());
+    let (mut rest, mut found) = (whole, false);
+    while let Some(at) = memmem::find(rest, &quoted) {
+        let (before, name) = rest.split_at_checked(at + 1)?;
+        out.extend_from_slice(before);
+        // No name of ours has a quote in it.
+        let end = memchr::memchr(b'\'', name).unwrap_or(name.len());
+        let (name, behind) = name.split_at_checked(end)?;
+        rest = behind;
+        let Some(OwnObject::IntakeExchange(said, _)) = names.parse(name) else {
+            out.extend_from_slice(name);
+            continue;
+        };
+        match said {
+            DeclaredTarget::Policy { .. } => out.extend_from_slice(b"none"),
+            DeclaredTarget::Target(target) => {
+                out.extend_from_slice(&target.exchange);
+                if let Some(key) = &target.routing_key {
+                    out.extend_from_slice(&[b"' with the key '", &**key].concat());
+                }
+            }
+        }
+        found = true;
+    }
+    out.extend_from_slice(rest);
+    if !found && whole == text {
         return None;
     }
-    if says_nothing(&told) {
-        told = decoded(whole, names, true)?.0;
-    }
     if whole != text {
-        told.extend_from_slice(b"...");
+        out.extend_from_slice(b"...");
+    } else if says_nothing(&out) {
+        // Only one of them is ours, or the types differ.
+        out.extend_from_slice(b", taken over by the proxy");
     }
-    Some(cut(told))
+    Some(cut(out))
+}
+
+/// `… received 'a' but current is 'a'`
+fn says_nothing(text: &[u8]) -> bool {
+    let at = memmem::rfind(text, BUT_CURRENT_IS);
+    let parts = at.and_then(|at| text.split_at_checked(at));
+    parts.is_some_and(|(before, rest)| {
+        let current = rest.strip_prefix(BUT_CURRENT_IS).unwrap_or_default();
+        before.ends_with(&[b": received ", current].concat())
+    })
 }
 
 /// Without the beginning of a name of ours, if the broker has cut the text there.
@@ -231,56 +265,4 @@ fn without_cut_name<'t>(text: &'t [u8], names: &Names) -> &'t [u8] {
         ours.then_some(before)
     };
     cut_name().unwrap_or(text)
-}
-
-/// The text, and how many names it had.
-fn decoded(text: &[u8], names: &Names, with_key: bool) -> Option<(Vec<u8>, usize)> {
-    let quoted = [b"'", &**names.prefix()].concat();
-    let mut out = Vec::with_capacity(text.len());
-    let (mut rest, mut found, mut is_current) = (text, 0, false);
-    while let Some(at) = memmem::find(rest, &quoted) {
-        let (before, name) = rest.split_at_checked(at + 1)?;
-        out.extend_from_slice(before);
-        // No name of ours has a quote in it.
-        let end = memchr::memchr(b'\'', name).unwrap_or(name.len());
-        let (name, behind) = name.split_at_checked(end)?;
-        rest = behind;
-        match names.parse(name) {
-            Some(OwnObject::IntakeExchange(said, _)) => match said {
-                DeclaredTarget::Policy { .. } => out.extend_from_slice(b"none"),
-                DeclaredTarget::Target(target) => {
-                    out.extend_from_slice(&target.exchange);
-                    if with_key {
-                        rest = behind.get(1..)?;
-                        out.extend(match &target.routing_key {
-                            Some(key) => [b"' with the key '", &**key, b"'"].concat(),
-                            None => b"' without a key".to_vec(),
-                        });
-                    }
-                }
-            },
-            Some(_) | None => {
-                out.extend_from_slice(name);
-                continue;
-            }
-        }
-        found += 1;
-        is_current = memmem::find(before, BUT_CURRENT_IS).is_some();
-    }
-    out.extend_from_slice(rest);
-    // The other exchange is as the client wrote it.
-    if with_key && found == 1 && is_current {
-        out.extend_from_slice(b", taken over by the proxy");
-    }
-    Some((out, found))
-}
-
-/// `… received 'a' but current is 'a'`
-fn says_nothing(text: &[u8]) -> bool {
-    memmem::rfind(text, BUT_CURRENT_IS)
-        .and_then(|at| text.split_at_checked(at))
-        .is_some_and(|(before, rest)| {
-            let current = rest.get(BUT_CURRENT_IS.len()..).unwrap_or_default();
-            before.ends_with(&[b": received ", current].concat())
-        })
 }

@@ -116,7 +116,7 @@ fn the_original_is_refused_in_the_clients_words_too() {
     s.broker(&close(PROBE, 406, "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx-proxy/d..."))
         .broker_gets(&[&close_ok(PROBE), &declares(CH, &original())]);
     s.broker(&close(CH, 406, &exchange("dlx", "dlx-proxy/other/k")))
-        .client_gets(&[&close(CH, 406, &exchange("dlx", "other"))]);
+        .client_gets(&[&close(CH, 406, &exchange("dlx", "other' with the key 'k"))]);
 }
 
 #[test]
