@@ -44,12 +44,14 @@ pub const SEEN_FOR: Duration = Duration::from_secs(24 * 3600);
 pub const FRESH_FOR: Duration = Duration::from_secs(60);
 
 /// The managed queues of one session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Registry {
     queues: BTreeMap<ShortStr, Known>,
     vhost: Vhost,
     /// What all sessions know.
     catalogue: Catalogue,
+    /// So many queues are managed, and so many exclusive ones known.
+    most: usize,
     /// Queues that end with this connection.
     exclusive: BTreeSet<ShortStr>,
     /// The arguments of one of them spoke of retries.
@@ -84,11 +86,12 @@ pub enum Standing {
 
 impl Registry {
     /// Of a session that has not opened its vhost yet.
-    pub fn new(catalogue: Catalogue) -> Registry {
+    pub fn new(catalogue: Catalogue, most: usize) -> Registry {
         Registry {
             queues: BTreeMap::new(),
             vhost: Vhost::default(),
             catalogue,
+            most,
             exclusive: BTreeSet::new(),
             any_retries: false,
         }
@@ -99,17 +102,10 @@ impl Registry {
         self.vhost = vhost;
     }
 
-    /// The broker accepted a declare of that queue, with these bits and of that type. `most`: exclusive queues that are known at once.
-    pub fn learn_type(
-        &mut self,
-        queue: &ShortStr,
-        bits: u8,
-        queue_type: QueueType,
-        most: usize,
-        now: Mono,
-    ) {
+    /// The broker accepted a declare of that queue, with these bits and of that type.
+    pub fn learn_type(&mut self, queue: &ShortStr, bits: u8, queue_type: QueueType, now: Mono) {
         if bits & QueueDeclare::EXCLUSIVE != 0 {
-            if self.exclusive.len() >= most && !self.exclusive.contains(queue) {
+            if self.exclusive.len() >= self.most && !self.exclusive.contains(queue) {
                 return;
             }
             self.exclusive.insert(queue.clone());
@@ -126,11 +122,11 @@ impl Registry {
         self.catalogue.learn(&self.vhost, queue, told, source, at);
     }
 
-    /// The broker accepted a declare of that queue. Returns false when there are `most` of others already: then it is not managed, its rejects
+    /// The broker accepted a declare of that queue. Returns false when there are too many of others already: then it is not managed, its rejects
     /// are forwarded, and its intake exchange still names the target.
-    pub fn insert(&mut self, queue: ShortStr, declared: Declared, most: usize, now: Mono) -> bool {
+    pub fn insert(&mut self, queue: ShortStr, declared: Declared, now: Mono) -> bool {
         let declared = self.tell_declared(&queue, declared, Source::Declare, now);
-        if self.queues.len() >= most && !self.queues.contains_key(&queue) {
+        if self.queues.len() >= self.most && !self.queues.contains_key(&queue) {
             return false;
         }
         self.any_retries |= !declared.retries.is_silent();
@@ -226,12 +222,12 @@ impl Registry {
     }
 
     /// Takes over what any session knows of a queue that this one does not know: it is to be verified first. False: nobody knows it, or there are
-    /// `most` of others already.
-    pub fn adopt(&mut self, queue: &ShortStr, most: usize) -> bool {
+    /// too many of others already.
+    pub fn adopt(&mut self, queue: &ShortStr) -> bool {
         let Some(known) = self.catalogue.get(&self.vhost, queue) else {
             return false;
         };
-        let Some(declared) = known.declared().filter(|_| self.queues.len() < most) else {
+        let Some(declared) = known.declared().filter(|_| self.queues.len() < self.most) else {
             return false;
         };
         self.any_retries |= !declared.value.retries.is_silent();
@@ -246,8 +242,8 @@ impl Registry {
     }
 
     /// Nobody knows what the queue is, and it cannot be asked: this is taken for granted. For others it stays unknown.
-    pub fn assume(&mut self, queue: &ShortStr, declared: Declared, most: usize, now: Mono) {
-        if self.queues.len() < most {
+    pub fn assume(&mut self, queue: &ShortStr, declared: Declared, now: Mono) {
+        if self.queues.len() < self.most {
             let known = Known {
                 declared: Arc::new(declared),
                 since: now,

@@ -165,7 +165,7 @@ impl Session {
             },
             channels: Channels::default(),
             ledger: Ledger::new(&settings),
-            registry: Registry::new(settings.catalogue.clone()),
+            registry: Registry::new(settings.catalogue.clone(), limits.fixed.queues),
             exchanges: Exchanges::default(),
             declares: Declares::default(),
             settings: settings.clone(),

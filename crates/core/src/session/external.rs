@@ -40,8 +40,8 @@ impl External {
         }
     }
 
-    /// The payload of `connection.start` without EXTERNAL; `None` if it can stay as it is.
-    fn left_out(self, payload: &[u8]) -> Option<Vec<u8>> {
+    /// The same payload without EXTERNAL; `None` if it can stay as it is.
+    fn without(self, payload: &[u8]) -> Option<Vec<u8>> {
         if self == External::Passes {
             return None;
         }
@@ -64,12 +64,21 @@ impl External {
         ];
         Some(parts.concat())
     }
+
+    /// Whether a login is refused with this `connection.start-ok`.
+    fn refuses(self, payload: &[u8]) -> bool {
+        match (self, StartOk::parse(payload)) {
+            (External::Passes, _) | (External::NotOffered, Err(_)) => false,
+            (External::NotOffered | External::Guarded, Ok(ok)) => is_external(ok.mechanism),
+            (External::Guarded, Err(_)) => true,
+        }
+    }
 }
 
 impl Session {
     /// `connection.start` of the broker, without EXTERNAL.
     pub(super) fn start(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
-        match self.external.left_out(method.payload) {
+        match self.external.without(method.payload) {
             Some(payload) => turn.replace(Leg::Broker, |out| {
                 frame::put(out, 1, method.channel, |out| {
                     out.extend_from_slice(&payload)
@@ -80,27 +89,17 @@ impl Session {
         Handled::Done
     }
 
-    /// `connection.start-ok` of the client. True: it goes nowhere.
+    /// `connection.start-ok` of the client. True: it goes nowhere, and the login is refused as by RabbitMQ, but at once.
     pub(super) fn refuses_start_ok(&mut self, payload: &[u8], turn: &mut Turn<'_>) -> bool {
-        let is_refused = match (self.external, StartOk::parse(payload)) {
-            (External::Passes, _) | (External::NotOffered, Err(_)) => false,
-            (External::NotOffered | External::Guarded, Ok(ok)) => is_external(ok.mechanism),
-            (External::Guarded, Err(_)) => true,
-        };
-        if is_refused {
-            self.refuse_login(turn);
-        } else {
+        if !self.external.refuses(payload) {
             self.mechanism_is_chosen = true;
+            return false;
         }
-        is_refused
-    }
-
-    /// As RabbitMQ refuses a login, but at once.
-    fn refuse_login(&mut self, turn: &mut Turn<'_>) {
         turn.event(Event::ExternalRefused);
         self.transit.handshake_until = None;
         if self.transit.broker.is_inside() {
-            return self.transit.life.enter(Phase::Done);
+            self.transit.life.enter(Phase::Done);
+            return true;
         }
         let out = turn.build(Leg::Client);
         let failed = MethodId::CONNECTION_START_OK;
@@ -108,6 +107,7 @@ impl Session {
         self.transit.life.farewell = Farewell::Said;
         self.transit.life.broker_is_gone(turn.now.mono);
         turn.mute = true;
+        true
     }
 
     /// Called before bytes would pass without being looked at. True: they must not, as they could choose EXTERNAL, and the session is over. The

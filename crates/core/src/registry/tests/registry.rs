@@ -26,8 +26,8 @@ fn declared(taken_over: bool) -> Declared {
 
 #[test]
 fn knowledge_ends_with_the_life_of_the_queue() {
-    let mut registry = Registry::default();
-    assert!(registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), MOST, Mono(0)));
+    let mut registry = Registry::new(Catalogue::default(), MOST);
+    assert!(registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), Mono(0)));
     assert_eq!(*registry.get(b"q").unwrap().declared, declared(true));
     registry.end(&ShortStr::copy(b"q").unwrap(), Mono(0));
     assert_eq!(registry.get(b"q"), None);
@@ -35,9 +35,9 @@ fn knowledge_ends_with_the_life_of_the_queue() {
 
 #[test]
 fn knowledge_is_fresh_for_a_minute_and_again_when_verified() {
-    let mut registry = Registry::default();
+    let mut registry = Registry::new(Catalogue::default(), MOST);
     let just_before = Mono(0).after(FRESH_FOR - Duration::from_micros(1));
-    registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), MOST, Mono(0));
+    registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), Mono(0));
     assert!(registry.is_fresh(b"q", just_before));
     assert!(!registry.is_fresh(b"q", Mono(0).after(FRESH_FOR)));
     registry.verified(b"q", just_before);
@@ -47,13 +47,13 @@ fn knowledge_is_fresh_for_a_minute_and_again_when_verified() {
 
 #[test]
 fn at_the_bound_known_queues_stay_known() {
-    let mut registry = Registry::default();
+    let mut registry = Registry::new(Catalogue::default(), MOST);
     let name = |n: usize| ShortStr::new(n.to_string()).unwrap();
     for n in 0..MOST {
-        assert!(registry.insert(name(n), declared(true), MOST, Mono(0)));
+        assert!(registry.insert(name(n), declared(true), Mono(0)));
     }
-    assert!(!registry.insert(name(MOST), declared(true), MOST, Mono(0)));
-    assert!(registry.insert(name(7), declared(false), MOST, Mono(1)));
+    assert!(!registry.insert(name(MOST), declared(true), Mono(0)));
+    assert!(registry.insert(name(7), declared(false), Mono(1)));
     assert!(!registry.get(&name(7)).unwrap().declared.taken_over);
 }
 
@@ -61,9 +61,9 @@ fn at_the_bound_known_queues_stay_known() {
 fn a_queue_that_ends_in_one_session_ends_in_all_of_its_vhost() {
     let catalogue = Catalogue::default();
     let [here, mut there, elsewhere] = ["v", "v", "w"].map(|vhost| {
-        let mut registry = Registry::new(catalogue.clone());
+        let mut registry = Registry::new(catalogue.clone(), MOST);
         registry.enter(ShortStr::new(vhost).unwrap());
-        registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), MOST, Mono(0));
+        registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), Mono(0));
         registry
     });
     assert!(there.is_alive(b"q", Mono(0)));

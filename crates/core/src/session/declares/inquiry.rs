@@ -79,7 +79,7 @@ impl Declares {
             Answer::Refused(close) => match refusal::difference(close.code, close.text, &queue) {
                 Some(difference) if is_of_a_stream(&difference) => {
                     let stream = QueueType::Other;
-                    line.registry.learn_type(&queue, 0, stream, 0, now);
+                    line.registry.learn_type(&queue, 0, stream, now);
                 }
                 Some(difference) if round < MOST_ROUNDS => {
                     let round = round + 1;

@@ -25,11 +25,9 @@ impl Declares {
         accepted: Accepted,
         line: &mut Line<'_, '_>,
     ) {
-        let most = line.settings.limits.now().fixed.queues;
         let now = line.now();
         let (bits, queue_type) = accepted.kind();
-        line.registry
-            .learn_type(&queue, bits, queue_type, most, now);
+        line.registry.learn_type(&queue, bits, queue_type, now);
         let by_its_name = |declared: &Declared| {
             let is_made = generated::is_made(asked);
             !is_made || declared.taken_over || line.is_meant(&queue, declared)
@@ -85,8 +83,7 @@ impl Line<'_, '_> {
             queue: queue.clone(),
             taken_over: declared.taken_over,
         });
-        let most = self.settings.limits.now().fixed.queues;
-        if !self.registry.insert(queue, declared, most, now) {
+        if !self.registry.insert(queue, declared, now) {
             self.turn.event(Event::LimitMet(Limit::Queues));
         }
     }
@@ -104,8 +101,7 @@ impl Line<'_, '_> {
         if declared.is_some_and(|declared| self.is_meant(queue, &declared))
             && !self.is_held_back(queue)
         {
-            let most = self.settings.limits.now().fixed.queues;
-            self.registry.adopt(queue, most);
+            self.registry.adopt(queue);
         }
     }
 
@@ -132,8 +128,7 @@ impl Line<'_, '_> {
             nothing.said.target(policy).is_some()
         });
         if has_target && self.is_meant(queue, &nothing) && !self.is_held_back(queue) {
-            let most = self.settings.limits.now().fixed.queues;
-            self.registry.assume(queue, nothing, most, now);
+            self.registry.assume(queue, nothing, now);
         } else if self.registry.says_unknown(queue, now) {
             self.turn.event(Event::DeclareLeft {
                 queue: queue.clone(),
