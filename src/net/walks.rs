@@ -12,7 +12,7 @@ use crate::import::{self, Import, Imported};
 use crate::letter::Letter;
 use crate::link::Login;
 use crate::machine::{Effects, Machine, Now, Owner};
-use crate::walk::{self, Answers, Ended, Failure, Input, Moved, Readable, Settings, Walk};
+use crate::walk::{self, Answers, Ended, Failure, Input, Progress, Readable, Settings, Walk};
 
 use super::background::{Background, NICER};
 use super::clock::{Clock, SystemClock};
@@ -32,22 +32,6 @@ pub struct Walks {
     pub hub: Hub,
     /// Where they take their steps.
     pub thread: Background,
-}
-
-/// How far a walk that moves messages has come.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// The broker has let it in, and it may do what it is to do.
-    pub under_way: bool,
-    /// Messages that were there when it began, once that is known.
-    pub ready: Option<u64>,
-    /// Messages that it has met.
-    pub seen: u64,
-    /// Nothing comes to it though the queue has messages.
-    pub starves: bool,
-    /// The broker has an alarm, and does not say whether the user may publish.
-    pub blocked: bool,
-    pub moved: Moved,
 }
 
 /// Gives each message to a function, which says whether it wants more.
@@ -252,21 +236,10 @@ impl Outlet<Walk> for Mover {
             });
             outbox.hand_over(&mut fx.out.publish, cx);
         }
-        let (summary, moved) = walk.progress();
-        self.progress.send_if_modified(|it| {
-            let now = (
-                walk.is_under_way(),
-                summary.ready,
-                summary.seen,
-                summary.starves,
-                walk.is_blocked(),
-            );
-            let before = (it.under_way, it.ready, it.seen, it.starves, it.blocked);
-            let is_new = now != before || moved != Some(&it.moved);
-            if is_new {
-                (it.under_way, it.ready, it.seen, it.starves, it.blocked) = now;
-                it.moved = moved.cloned().unwrap_or_default();
-            }
+        let now = walk.progress();
+        self.progress.send_if_modified(|told| {
+            let is_new = *told != now;
+            *told = now;
             is_new
         });
         if let Some(ended) = fx.out.ended.take() {

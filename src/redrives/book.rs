@@ -9,9 +9,8 @@ use super::shown::Entry;
 use super::{NotBegun, Order, Shown};
 use crate::amqp::ids::Vhost;
 use crate::machine::{Limits, Wall};
-use crate::net::walks::Progress;
 use crate::objects::Names;
-use crate::walk::{Ended, Failure, Input};
+use crate::walk::{Ended, Failure, Input, Progress};
 
 /// Of those that have ended, so many are kept.
 const MOST_ENDED: usize = 100;

@@ -9,8 +9,7 @@ use utoipa::ToSchema;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::{Cause, Wall};
-use crate::net::walks::Progress;
-use crate::walk::{Ended, Input, REORDERED, Stopped, Summary};
+use crate::walk::{Ended, Input, Progress, REORDERED, Stopped, Summary};
 
 /// Without the password, which only the walk needs.
 pub(super) struct Entry {
@@ -93,12 +92,11 @@ impl Entry {
     /// `is_blocked`: the broker blocks the publisher by an alarm.
     pub(super) fn show(&self, id: u64, is_blocked: bool) -> Shown {
         let Progress {
-            ready,
-            seen,
-            moved,
-            blocked,
-            ..
+            blocked, summary, ..
         } = self.progress.borrow().clone();
+        let Summary {
+            ready, seen, moved, ..
+        } = summary;
         let (state, cause) = match &self.ended {
             None if self.paused => (State::Paused, None),
             None if blocked || is_blocked => (State::Waiting, Some(BLOCKED.to_owned())),
@@ -148,7 +146,7 @@ impl Entry {
         let summary = match &self.ended {
             Some((_, Ok(summary))) => summary,
             Some((_, Err(_))) => return notes,
-            None if self.progress.borrow().starves => return vec![STARVES.to_owned()],
+            None if self.progress.borrow().summary.starves => return vec![STARVES.to_owned()],
             None => return notes,
         };
         if summary.counted {

@@ -7,7 +7,7 @@ use regex::Regex;
 use super::{repository, text_of};
 
 /// The rooms of the core, lowest first: each may use those before it.
-const ROOMS: [&str; 13] = [
+const ROOMS: [&str; 14] = [
     "machine",
     "dead_letter",
     "objects",
@@ -15,6 +15,7 @@ const ROOMS: [&str; 13] = [
     "session",
     "letter",
     "link",
+    "mover",
     "publisher",
     "intake",
     "recorder",

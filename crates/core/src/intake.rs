@@ -20,6 +20,7 @@ use crate::link::{Frame, Link, Linked, Loss};
 use crate::machine::{
     Cause, Ensure, Ensured, Event, Mono, Now, Outcome, Owner, Publication, Role, Ticket,
 };
+use crate::mover::Delivery;
 use crate::publisher;
 
 pub use self::settings::Settings;
@@ -33,9 +34,7 @@ use self::topology::Topology;
 mod consumer;
 mod exchanges;
 mod frames;
-mod incoming;
 mod leaving;
-mod ledger;
 mod objects;
 mod parked;
 mod resting;
@@ -149,7 +148,7 @@ impl Intake {
 
     /// Signals without an outcome.
     pub fn held(&self) -> usize {
-        self.consumer.ledger.held() + self.parked.held()
+        self.consumer.mover.count() + self.parked.held()
     }
 
     /// The queue is there, or may be consumed again.
@@ -160,8 +159,9 @@ impl Intake {
         }
     }
 
-    fn deliver(&mut self, delivery: incoming::Delivery, now: Now, fx: &mut Effects) {
-        let tag = delivery.tag;
+    fn deliver(&mut self, mut delivery: Delivery, now: Now, fx: &mut Effects) {
+        let (tag, octets) = (delivery.tag, delivery.octets());
+        let content = delivery.content();
         if self.handed_over {
             // It was on its way when the consumer was cancelled.
             return self.consumer.return_one(tag, fx);
@@ -169,14 +169,23 @@ impl Intake {
         let limits = self.settings.limits.now();
         let (dialect, rules) = (self.link.dialect(), self.settings.rules);
         let rules = rules.at(dialect, limits.max_history, limits.stamp);
-        let decision = signals::decide(&self.settings, &rules, &delivery, now.wall);
+        let decision = signals::decide(
+            &self.settings,
+            &rules,
+            &delivery,
+            content.as_ref(),
+            now.wall,
+        );
         match decision {
-            Decision::Publish(publication) => {
-                self.publish(tag, publication, fx);
+            Decision::Publish(mut publication) => {
+                let spare = self.spare(&mut publication);
+                let mover = &mut self.consumer.mover;
+                let ticket = mover.hold(tag, octets, now.mono, spare);
+                fx.out.dead.push((ticket, publication));
             }
             Decision::Drop(event) => {
                 fx.events.push(event);
-                self.consumer.ledger.ack(tag);
+                self.consumer.mover.ack(tag);
             }
             Decision::Reject(event) => {
                 fx.events.push(event);
@@ -185,18 +194,17 @@ impl Intake {
         }
     }
 
-    fn publish(&mut self, tag: u64, mut publication: Publication, fx: &mut Effects) {
-        if publisher::is_foreign(&publication, self.link.user()) {
-            if self.hide_users {
-                signals::hide_user(&mut publication, self.link.user());
-            } else {
-                // Kept, should the broker refuse its user-id (S8.1).
-                self.consumer.ledger.spare(tag, publication.clone());
-            }
+    /// Another one is kept, should the broker refuse its user-id (S8.1).
+    fn spare(&self, publication: &mut Publication) -> Option<Box<Publication>> {
+        let user = self.link.user();
+        if !publisher::is_foreign(publication, user) {
+            return None;
         }
-        fx.out
-            .dead
-            .push((self.consumer.ledger.ticket(tag), publication));
+        if self.hide_users {
+            signals::hide_user(publication, user);
+            return None;
+        }
+        Some(Box::new(publication.clone()))
     }
 
     fn settle(&mut self, ticket: Ticket, outcome: Outcome, now: Now, fx: &mut Effects) {
@@ -204,12 +212,12 @@ impl Intake {
         if self.parked.settle(ticket, outcome, own_user, fx) {
             return;
         }
-        let Some(tag) = self.consumer.ledger.tag(ticket) else {
+        let Some((tag, spare)) = self.consumer.mover.of(ticket) else {
             return;
         };
         match outcome {
             Outcome::Confirmed | Outcome::Parked(_) | Outcome::Dropped(_) => {
-                self.consumer.ledger.ack(tag);
+                self.consumer.mover.ack(tag);
             }
             // Our queue has it as safe as any: it is never parked for that.
             Outcome::Refused(Cause::PublisherAway) => self.consumer.return_one(tag, fx),
@@ -220,18 +228,16 @@ impl Intake {
                 self.returning
                     .push_back((now.mono.after(RETURNED_AFTER), ticket));
             }
-            Outcome::Refused(cause) => {
-                let spare = self.consumer.ledger.take_spare(tag);
-                match spare.filter(|_| cause == Cause::UserId) {
-                    // It goes back anyway.
-                    Some(_) if self.handed_over => {}
-                    Some(publication) => {
-                        self.hide_users = true;
-                        self.publish(tag, publication, fx);
-                    }
-                    None => self.consumer.reject(tag, fx),
+            Outcome::Refused(cause) => match spare.take_if(|_| cause == Cause::UserId) {
+                // It goes back anyway.
+                Some(_) if self.handed_over => {}
+                Some(mut publication) => {
+                    self.hide_users = true;
+                    signals::hide_user(&mut publication, self.link.user());
+                    fx.out.dead.push((ticket, *publication));
                 }
-            }
+                None => self.consumer.reject(tag, fx),
+            },
         }
     }
 
@@ -370,7 +376,7 @@ impl Linked for Intake {
         self.consumer.flush(fx);
         self.consumer.listen(now.mono);
         let most = self.settings.limits.now().intake_bytes / 4;
-        let room = most.saturating_sub(self.consumer.ledger.bytes());
+        let room = most.saturating_sub(self.consumer.mover.octets);
         self.parked.after(room, now, fx);
         if self.draining && self.held() == 0 {
             self.link.goodbye(now, fx);
@@ -379,6 +385,6 @@ impl Linked for Intake {
 
     /// False while signals without an outcome fill their bound.
     fn reads(&self) -> bool {
-        self.consumer.ledger.bytes() < self.settings.limits.now().intake_bytes
+        self.consumer.mover.octets < self.settings.limits.now().intake_bytes
     }
 }

@@ -8,6 +8,7 @@
 //! - [`session`]: one client connection and its broker connection
 //! - [`link`]: a broker connection of the proxy's own; [`publisher`], [`intake`], [`recorder`], [`pulse`], [`walk`] and [`import`] are built on
 //!   one
+//! - [`mover`]: one channel that takes the messages of a queue, as [`intake`] and [`walk`] do
 //! - [`letter`]: a dead letter as people read it: filters, groups, its story
 //!
 //! What this crate may use is in its `Cargo.toml` and, of the standard library, in its `clippy.toml`; `tests/offline/walls.rs` has the order of
@@ -30,6 +31,7 @@ pub mod intake;
 pub mod letter;
 pub mod link;
 pub mod machine;
+pub mod mover;
 pub mod objects;
 pub mod publisher;
 pub mod pulse;

@@ -18,8 +18,9 @@ use crate::amqp::frame::Kind;
 use crate::letter::{Filter, Letter};
 use crate::link::{Frame, Link, Linked, Loss};
 use crate::machine::{Flow, Mono, Now, Outcome, Publication, Role, Ticket};
+use crate::mover::Keep;
 
-pub use self::ended::{Ended, Failure, QueueType, REORDERED, Stopped, Summary};
+pub use self::ended::{Ended, Failure, Progress, QueueType, REORDERED, Stopped, Summary};
 pub use self::moving::{MOST_AWAY, MOST_HELD, Moved};
 pub(crate) use self::once::Once;
 pub use self::readable::{Answers, Readable};
@@ -30,7 +31,6 @@ mod channel;
 mod ended;
 mod frames;
 mod held;
-mod message;
 mod moving;
 mod once;
 mod readable;
@@ -137,7 +137,7 @@ pub struct Walk {
     link: Link,
     state: State,
     channel: Channel,
-    moving: Option<Moving>,
+    moving: Moving,
     /// Somebody wants it to take nothing for a while: when it ends if that lasts until then.
     paused: Option<Mono>,
     /// Until when what it holds has to be put back.
@@ -168,15 +168,11 @@ pub struct Walk {
 impl Walk {
     /// A walk that wants its connection.
     pub fn new(settings: Settings, now: Now) -> Walk {
-        let moving = match &settings.task {
-            Task::Look(_) => None,
-            Task::Move(wanted) => Some(Moving::new(Move::clone(wanted), settings.bounds.held, now)),
-        };
         Walk {
             link: Link::new(Role::Walk, settings.login.clone()),
             state: State::Shut,
             channel: Channel::new(settings.queue.clone()),
-            moving,
+            moving: Moving::new(settings.task.clone(), settings.bounds, now),
             paused: None,
             shelf: None,
             restarts: false,
@@ -194,15 +190,8 @@ impl Walk {
         }
     }
 
-    /// How far it has come, and what became of the messages if they move.
-    pub fn progress(&self) -> (&Summary, Option<&Moved>) {
-        let moved = self.moving.as_ref().map(|moving| &moving.moved);
-        (&self.summary, moved)
-    }
-
-    /// The broker has let it in, and refuses nothing any more.
-    pub fn is_under_way(&self) -> bool {
-        !matches!(
+    pub fn progress(&self) -> Progress {
+        let is_beginning = matches!(
             self.state,
             State::Shut
                 | State::Counting
@@ -210,19 +199,27 @@ impl Walk {
                 | State::Comparing { .. }
                 | State::Asking { .. }
                 | State::Dismissed
-                | State::Ended
-        )
+        );
+        Progress {
+            under_way: !is_beginning && self.state != State::Ended,
+            blocked: self.is_blocked(),
+            summary: Summary {
+                queue_type: self.channel.queue_type,
+                taken: self.channel.taken,
+                moved: self.moving.moved.clone(),
+                ..self.summary.clone()
+            },
+        }
     }
 
-    /// The broker has an alarm, and reads nothing of this connection until that is over: it has been asked something in it.
-    pub fn is_blocked(&self) -> bool {
-        self.link.is_blocked() && self.has_questions()
+    fn is_blocked(&self) -> bool {
+        self.link.is_blocked() && self.moving.rights.has_questions()
     }
 
-    /// The broker was sent questions that it has not answered.
-    fn has_questions(&self) -> bool {
-        let moving = self.moving.as_ref();
-        moving.is_some_and(|it| it.rights.has_questions())
+    /// Another channel: what was held on the last one is in the queue again.
+    fn open(&mut self, fx: &mut Effects) {
+        self.channel.open(fx.broker.build(&[]));
+        self.moving.mover.forget(self.channel.id());
     }
 
     fn stop(&mut self, why: Stopped, now: Now, fx: &mut Effects) {
@@ -255,9 +252,7 @@ impl Walk {
 
     /// Somebody has seen enough: what waits for a publisher does so no longer.
     fn cancel(&mut self, why: Stopped, now: Now, fx: &mut Effects) {
-        if let Some(moving) = &mut self.moving {
-            moving.give_up();
-        }
+        self.moving.give_up();
         self.stop(why, now, fx);
     }
 
@@ -269,13 +264,14 @@ impl Walk {
     /// The broker has heard all that it is to hear.
     fn leave(&mut self, now: Now, fx: &mut Effects) {
         self.state = State::Ended;
+        self.flush(fx);
         self.quiet = None;
         self.once.end(&mut self.link, now, fx);
     }
 
     /// Something has to have happened by now.
     fn late(&mut self, now: Now, fx: &mut Effects) {
-        let is_cancelled = self.moving.as_ref().is_some_and(|it| it.given_up);
+        let is_cancelled = self.moving.given_up;
         match self.state {
             State::Walking => self.stop(Stopped::Time, now, fx),
             State::Passing => self.take_no_more(now),
@@ -297,10 +293,8 @@ impl Walk {
 
     /// Messages that move have their own times.
     fn move_on(&mut self, now: Now, fx: &mut Effects) {
-        let Some(moving) = &mut self.moving else {
-            return;
-        };
-        moving.again(now, &mut fx.out.publish);
+        let moving = &mut self.moving;
+        moving.again(now, &mut fx.out);
         let has_alarm = moving
             .waits_since
             .is_some_and(|at| at.after(ALARM) <= now.mono);
@@ -320,10 +314,10 @@ impl Walk {
 
     /// Whether a message may be taken now; if not, nothing is read, so that the broker keeps what it has.
     fn rest(&mut self, now: Now) -> bool {
-        let moving = self.moving.as_ref();
-        let rests = match moving.filter(|_| self.state == State::Walking) {
-            Some(_) if self.paused.is_some() => Some(None),
-            moving => moving.and_then(|moving| moving.rests(now)),
+        let rests = match self.state {
+            State::Walking if self.paused.is_some() => Some(None),
+            State::Walking => self.moving.rests(now),
+            _ => None,
         };
         self.wake = rests.flatten();
         let rested = std::mem::replace(&mut self.rests, rests.is_some());
@@ -354,21 +348,23 @@ impl Linked for Walk {
 
     fn up(&mut self, _: Now, fx: &mut Effects) {
         self.state = State::Counting;
-        let out = fx.broker.build(&[]);
-        self.channel.open(out);
-        self.channel.count(out);
+        self.open(fx);
+        self.channel.count(fx.broker.build(&[]));
     }
 
     fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
-        let most = match self.settings.task {
-            Task::Look(Bodies::Begin) => Filter::SEARCHED,
-            Task::Look(Bodies::Whole) | Task::Move(_) => usize::MAX,
+        let keep = match self.settings.task {
+            Task::Look(Bodies::Begin) => Keep::Begin(Filter::SEARCHED),
+            Task::Look(Bodies::Whole) | Task::Move(_) => Keep::Begin(usize::MAX),
         };
-        match frame.kind {
-            Kind::Method => self.method(frame, now, fx)?,
-            Kind::Header => self.channel.content(true, frame.payload, most)?,
-            Kind::Body => self.channel.content(false, frame.payload, most)?,
-            Kind::Heartbeat | Kind::Other(_) => {}
+        if let Some(delivery) = self.moving.mover.frame(frame, keep)? {
+            self.channel.came(delivery);
+            if let State::Passing | State::Emptying = self.state {
+                self.quiet = Some(now.mono.after(PAUSE));
+            }
+        }
+        if frame.kind == Kind::Method {
+            self.method(frame, now, fx)?;
         }
         self.take(now, fx);
         Ok(())
@@ -384,14 +380,10 @@ impl Linked for Walk {
             Input::Pause(pause) => self.pause(pause, now, fx),
             Input::Settled(outcomes) => {
                 let dialect = self.link.dialect();
-                let Some(moving) = &mut self.moving else {
-                    return;
-                };
-                let outcomes = outcomes.into_iter();
-                let gone = outcomes.filter_map(|(it, what)| moving.settled(it, what, dialect, now));
-                let gone = gone.collect();
-                if self.state != State::Ended {
-                    self.ack(gone, fx);
+                for (ticket, outcome) in outcomes {
+                    if let Some(tag) = self.moving.settled(ticket, outcome, dialect, now) {
+                        self.ack(tag);
+                    }
                 }
                 self.end_at_bound(now, fx);
             }
@@ -428,35 +420,31 @@ impl Linked for Walk {
         if self.state == State::Ended {
             return None;
         }
-        let again = self.moving.as_ref().and_then(Moving::deadline);
+        let again = self.moving.deadline();
         let own = [self.until, self.quiet, self.shelf, self.wake, again];
         own.into_iter().flatten().chain(self.paused).min()
     }
 
     fn after(&mut self, now: Now, fx: &mut Effects) {
         self.take(now, fx);
-        if let Some(moving) = &mut self.moving
-            && let State::Walking | State::Settling = self.state
-        {
+        if self.state != State::Ended {
+            self.flush(fx);
+        }
+        if let State::Walking | State::Settling = self.state {
             let until = now.mono.after(BEGINNING);
-            moving.rights.ask(until, fx.broker.build(&[]));
+            self.moving.rights.ask(until, fx.broker.build(&[]));
         }
         self.settle(now, fx);
         self.widen(fx);
         self.rest(now);
-        self.summary.queue_type = self.channel.queue_type;
-        self.summary.taken = self.channel.taken;
         if let Some(over) = self.once.over(fx) {
-            if let Some(moving) = &self.moving {
-                self.summary.moved = moving.moved.clone();
-            }
-            fx.out.ended = Some(over.map(|()| self.summary.clone()));
+            fx.out.ended = Some(over.map(|()| self.progress().summary));
         }
     }
 
     /// While no message may be taken, an answer is read all the same, if there is room for what comes before it.
     fn reads(&self) -> bool {
-        !self.rests || self.has_questions() && self.channel.has_room()
+        !self.rests || self.moving.rights.has_questions() && self.channel.has_room()
     }
 
     fn rests(&self) -> bool {

@@ -16,20 +16,17 @@
 use std::time::Duration;
 
 use crate::amqp::CONSUMER_TIMEOUT;
-use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
-use crate::amqp::incoming::Incoming;
-use crate::amqp::method::{Deliver, MethodId};
+use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::amqp::reply_code::REPLY_SUCCESS;
 use crate::amqp::table::TableBuilder;
 use crate::intake::Effects;
 use crate::link::Frame;
-use crate::machine::{Event, Limit, Mono};
+use crate::machine::{Event, Limit, Mono, Publication};
+use crate::mover::{Delivery, Keep, Mover};
 
 use super::CONSUMER;
-use super::incoming::Delivery;
-use super::ledger::Ledger;
 
 /// With this the names of our consumers begin. Each is used once: a broker that cancels one keeps its name (S9.5).
 const TAG: &str = "dlx-proxy";
@@ -70,8 +67,8 @@ pub(super) struct Consumer {
     other_type: bool,
     /// How long that is otherwise.
     timeout: Duration,
-    pub(super) ledger: Ledger,
-    incoming: Option<Incoming<Delivery>>,
+    /// With a message a publication is kept that may have to be made again.
+    pub(super) mover: Mover<Option<Box<Publication>>>,
     /// `basic.consume-ok` came.
     consuming: bool,
     /// Something was settled in this life of the channel.
@@ -97,8 +94,7 @@ impl Consumer {
             may_say: false,
             other_type: false,
             timeout: ASSUMED,
-            ledger: Ledger::new(),
-            incoming: None,
+            mover: Mover::new(CONSUMER, 0),
             consuming: false,
             progress: false,
             until_full_prefetch: 0,
@@ -137,7 +133,7 @@ impl Consumer {
             true => WANTED,
             false => self.timeout,
         };
-        Some(self.ledger.oldest()?.after(timeout / 4 * 3))
+        Some(self.mover.oldest()?.after(timeout / 4 * 3))
     }
 
     /// Why the broker has closed the channel; false: that is no news.
@@ -184,8 +180,7 @@ impl Consumer {
         }
         self.state = State::Shut;
         self.renewed = false;
-        self.ledger.forget();
-        self.incoming = None;
+        self.mover.forget(CONSUMER);
         self.stopped(fx);
     }
 
@@ -196,7 +191,7 @@ impl Consumer {
 
     /// Whether it consumes, and nothing that came is unsettled.
     fn is_idle(&self) -> bool {
-        self.consuming && self.state == State::Open && self.ledger.held() == 0
+        self.consuming && self.state == State::Open && self.mover.is_idle()
     }
 
     /// Notes since when it is quiet; to be called whenever something may have come or been settled.
@@ -215,8 +210,7 @@ impl Consumer {
         let out = fx.broker.build(&[]);
         reply::close(out, CONSUMER, REPLY_SUCCESS, b"", MethodId(0, 0));
         (self.state, self.renewed) = (State::Renewing, true);
-        self.ledger.forget();
-        self.incoming = None;
+        self.mover.forget(CONSUMER);
     }
 
     /// The broker has answered our close. Returns whether the channel is to be opened anew: not if the broker had closed it meanwhile.
@@ -260,7 +254,7 @@ impl Consumer {
         }
     }
 
-    /// A frame of the channel; a delivery when it is the last one of it.
+    /// A frame of the channel; a message when it is the last one of it.
     ///
     /// # Errors
     /// What the broker did wrong.
@@ -268,69 +262,48 @@ impl Consumer {
         &mut self,
         frame: Frame<'_>,
         id: Option<MethodId>,
-        now: Mono,
         fx: &mut Effects,
     ) -> Result<Option<Delivery>, &'static str> {
         if self.state == State::Renewing {
             return Ok(None);
         }
-        match id {
-            Some(MethodId::BASIC_CONSUME_OK) => self.started(fx),
-            Some(MethodId::BASIC_DELIVER) => {
-                let announced = self.deliver(frame.payload, now)?;
-                if std::mem::take(&mut self.renewed) && announced.redelivered {
-                    fx.events.push(Event::LimitMet(Limit::IntakeQuiet));
-                }
-                self.quiet = None;
-                self.incoming = Some(Incoming::new(announced));
-            }
-            _ => {}
+        if id == Some(MethodId::BASIC_CONSUME_OK) {
+            self.started(fx);
         }
-        let whole = Delivery::frame(&mut self.incoming, frame.kind, frame.payload)?;
+        let whole = self.mover.frame(frame, Keep::Whole)?;
         if let Some(delivery) = &whole {
-            // Not before it is whole: at the bound the rest of it would never be read.
-            let bytes = delivery.content.as_ref().map_or(0, Content::len);
-            self.ledger.weigh(delivery.tag, bytes);
+            self.quiet = None;
+            if std::mem::take(&mut self.renewed) && delivery.redelivered {
+                fx.events.push(Event::LimitMet(Limit::IntakeQuiet));
+            }
         }
         Ok(whole)
     }
 
-    fn deliver(&mut self, payload: &[u8], now: Mono) -> Result<Delivery, &'static str> {
-        let unreadable = "the broker sent a delivery that cannot be read";
-        let view = Deliver::parse(payload).map_err(|_| unreadable)?;
-        if view.delivery_tag.0 != self.ledger.next() {
-            return Err("the broker sent a delivery tag out of order");
-        }
-        self.ledger.deliver(now);
-        let tag = view.delivery_tag.0;
-        Delivery::new(tag, view.redelivered, view.exchange, view.routing_key).ok_or(unreadable)
-    }
-
     /// Into the parking queue.
     pub(super) fn reject(&mut self, tag: u64, fx: &mut Effects) {
-        self.ledger.reject(tag, fx.broker.build(&[]));
+        self.mover.reject(tag, fx);
         self.settled(1, fx);
     }
 
     /// Back to the intake queue, in front. Without an end of the channel: that is a failed delivery to each version, this to none from 4.3 on.
     pub(super) fn return_one(&mut self, tag: u64, fx: &mut Effects) {
-        let out = fx.broker.build(&[]);
-        self.ledger.give_back(tag, false, out);
+        self.mover.give_back(tag, fx);
+        self.settled(0, fx);
     }
 
-    /// The same for all that have come whole.
+    /// The same for all that it holds.
     pub(super) fn give_back(&mut self, fx: &mut Effects) {
         self.flush(fx);
-        let end = self.incoming.as_ref().map(|incoming| incoming.method.tag);
-        if let Some(last) = self.ledger.last_held(end.unwrap_or(u64::MAX)) {
-            let out = fx.broker.build(&[]);
-            self.ledger.give_back(last, true, out);
+        if self.mover.count() > 0 {
+            self.mover.give_all_back(fx);
+            self.settled(0, fx);
         }
     }
 
     pub(super) fn flush(&mut self, fx: &mut Effects) {
-        if !self.ledger.is_flushed() {
-            let acked = self.ledger.flush(fx.broker.build(&[]));
+        let acked = self.mover.flush(fx);
+        if acked > 0 {
             self.settled(acked, fx);
         }
     }

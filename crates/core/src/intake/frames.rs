@@ -59,11 +59,9 @@ impl Intake {
                 }
                 self.parked_lost(now, fx);
             }
-            (PARKED, id) => {
-                self.parked.frame(frame, id, &self.settings, now, fx)?;
-            }
+            (PARKED, id) => self.parked.frame(frame, id, &self.settings, now, fx)?,
             (CONSUMER, _) => {
-                if let Some(delivery) = self.consumer.frame(frame, id, now.mono, fx)? {
+                if let Some(delivery) = self.consumer.frame(frame, id, fx)? {
                     self.deliver(delivery, now, fx);
                     if !self.reads() {
                         fx.events.push(Event::LimitMet(Limit::IntakeBytes));

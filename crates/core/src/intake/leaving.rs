@@ -29,7 +29,7 @@ impl Intake {
 
     /// The broker has again what was held on the channel.
     pub(super) fn consumer_lost(&mut self, by_broker: bool, fx: &mut Effects) {
-        let held = self.consumer.ledger.held();
+        let held = self.consumer.mover.count();
         self.consumer.lost(by_broker, fx);
         if held > 0 {
             self.hand_over(fx);
@@ -65,7 +65,7 @@ impl Intake {
             && due <= now
         {
             self.returning.pop_front();
-            if let Some(tag) = self.consumer.ledger.tag(ticket) {
+            if let Some((tag, _)) = self.consumer.mover.of(ticket) {
                 self.consumer.return_one(tag, fx);
             }
         }

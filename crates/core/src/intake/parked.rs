@@ -15,22 +15,21 @@
 //! brought none to its target; and there is none while there are as many as that one left, and all of them stay. When policies have changed, there
 //! is one, as what had no target may have one by now.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::amqp::content::Content;
-use crate::amqp::ids::{DeliveryTag, ShortStr};
-use crate::amqp::incoming::Incoming;
-use crate::amqp::method::{GetOk, MethodId, QueueDeclare, QueueDeclareOk};
+use crate::amqp::ids::ShortStr;
+use crate::amqp::method::{MethodId, QueueDeclare, QueueDeclareOk};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::unparked::{of_itself, unparked, without_user_id};
 use crate::intake::Effects;
 use crate::link::Frame;
 use crate::machine::{Cause, Event, Mono, Now, Outcome, Publication, Purpose, Reason, Ticket};
+use crate::mover::{Delivery, Keep, Mover};
 
 use self::tally::Tally;
-use super::incoming::Delivery;
 use super::resting::{Resting, Target};
 use super::{PARKED, Settings, signals};
 
@@ -59,10 +58,9 @@ enum State {
     Lap,
 }
 
-/// One message that was fetched and is not acked.
+/// A message that was fetched and is not acked.
 #[derive(Debug)]
 struct Held {
-    tag: u64,
     publication: Publication,
     /// The cause that it says; empty: none.
     cause: ShortStr,
@@ -93,10 +91,7 @@ pub(super) struct Parked {
     left: u32,
     /// A `basic.get` has no answer yet.
     fetching: bool,
-    incoming: Option<Incoming<Delivery>>,
-    held: BTreeMap<u64, Held>,
-    /// The last ticket, over all lives of the channel.
-    tickets: u64,
+    mover: Mover<Held>,
     /// How many may be without an outcome now.
     window: usize,
     missing: BTreeSet<ShortStr>,
@@ -121,9 +116,7 @@ impl Parked {
             not_before: now.mono,
             left: 0,
             fetching: false,
-            incoming: None,
-            held: BTreeMap::new(),
-            tickets: OURS,
+            mover: Mover::new(PARKED, OURS),
             window: 1,
             missing: BTreeSet::new(),
             resting: Resting::default(),
@@ -149,8 +142,7 @@ impl Parked {
     /// The channel is gone: the broker has all again that was not acked.
     pub(super) fn closed(&mut self, now: Now) {
         self.open = false;
-        self.incoming = None;
-        self.held.clear();
+        self.mover.forget(PARKED);
         self.rest(now);
     }
 
@@ -162,14 +154,14 @@ impl Parked {
     /// The publisher is away, and has forgotten what it had: nothing of that will have an outcome. It has the first turn when there is one.
     pub(super) fn forgotten(&mut self) {
         self.end();
-        for held in self.held.values_mut() {
+        for (_, held) in self.mover.held_mut() {
             held.stuck = true;
         }
     }
 
     /// Messages that will have an outcome.
     pub(super) fn held(&self) -> usize {
-        self.held.values().filter(|held| !held.stuck).count()
+        self.mover.held().filter(|(_, held)| !held.stuck).count()
     }
 
     /// Whether a refusal on the channel is worth telling: that another proxy is at it is not.
@@ -220,21 +212,13 @@ impl Parked {
                 self.state = State::Lap;
                 self.left = if self.active { count } else { 0 };
             }
-            (State::Lap, Some(MethodId::BASIC_GET_OK)) => {
-                let unreadable = "the broker sent a message that cannot be read";
-                let got = GetOk::parse(frame.payload).map_err(|_| unreadable)?;
-                let tag = got.delivery_tag.0;
-                let (exchange, key) = (got.exchange, got.routing_key);
-                let announced = Delivery::new(tag, got.redelivered, exchange, key);
-                self.incoming = Some(Incoming::new(announced.ok_or(unreadable)?));
-            }
             (State::Lap, Some(MethodId::BASIC_GET_EMPTY)) => {
                 self.fetching = false;
                 self.left = 0;
             }
             _ => {}
         }
-        if let Some(delivery) = Delivery::frame(&mut self.incoming, frame.kind, frame.payload)? {
+        if let Some(delivery) = self.mover.frame(frame, Keep::Whole)? {
             self.fetching = false;
             self.fetched(delivery, settings, now, fx);
         }
@@ -242,7 +226,7 @@ impl Parked {
     }
 
     fn counted(&mut self, count: u32, now: Now, fx: &mut Effects) {
-        if !self.active || count == 0 && self.held.is_empty() {
+        if !self.active || count == 0 && self.mover.count() == 0 {
             self.tell(fx);
             return self.rest(now);
         }
@@ -263,53 +247,47 @@ impl Parked {
         let bits = QueueDeclare::EXCLUSIVE;
         reply::declare_queue(out, PARKED, &self.lock, bits, &arguments.finish());
         // What found no place in the last lap has the first turn.
-        for (ticket, held) in &mut self.held {
+        for (ticket, held) in self.mover.held_mut() {
             held.stuck = false;
-            fx.out
-                .dead
-                .push((Ticket(*ticket), held.publication.clone()));
+            fx.out.dead.push((ticket, held.publication.clone()));
         }
     }
 
     /// One message, whole: to its target, or to the end of its queue.
-    fn fetched(&mut self, delivery: Delivery, settings: &Settings, now: Now, fx: &mut Effects) {
-        let Some(content) = delivery.content else {
+    fn fetched(&mut self, mut delivery: Delivery, settings: &Settings, now: Now, fx: &mut Effects) {
+        let Some(content) = delivery.content() else {
             // Nobody can put it to the end. It is not acked, so it returns when the channel ends.
+            self.mover.leave(delivery.tag);
             self.tally.staying += 1;
             self.tally.caused(&ShortStr::EMPTY);
             return;
         };
-        let cause = tally::cause(&content.properties);
         let own_user = &settings.login.user;
         let lookup = |queue: &[u8]| settings.lookup(queue);
         let movable = unparked(&content.properties, own_user, now.wall, lookup);
         let stays = movable.is_none();
-        let own_key = delivery.routing_key;
         let movable = movable.map(|(to, properties)| {
-            let key = to.routing_key.unwrap_or_else(|| own_key.clone());
+            let key = to
+                .routing_key
+                .unwrap_or_else(|| delivery.routing_key.clone());
             ((to.exchange, key), properties)
         });
         let movable = movable.filter(|(target, _)| {
             !self.missing.contains(&target.0) && self.resting.may_try(target)
         });
-        let (purpose, (exchange, routing_key), content) = match movable {
-            Some((target, properties)) => {
-                let body = content.body;
-                (Purpose::Unpark, target, Content { properties, body })
-            }
-            None => {
-                let (properties, body) = (of_itself(&content.properties), content.body);
-                (
-                    Purpose::Tail,
-                    (self.queue.clone(), own_key),
-                    Content { properties, body },
-                )
-            }
+        let purpose = match movable {
+            Some(_) => Purpose::Unpark,
+            None => Purpose::Tail,
         };
+        let ((exchange, routing_key), properties) = movable.unwrap_or_else(|| {
+            let tail = (self.queue.clone(), delivery.routing_key.clone());
+            (tail, of_itself(&content.properties))
+        });
+        let body = content.body;
         let publication = Publication {
             exchange,
             routing_key,
-            content,
+            content: Content { properties, body },
             queue: self.queue.clone(),
             reason: Reason::Rejected,
             at_least_once: true,
@@ -317,22 +295,19 @@ impl Parked {
             purpose,
             by: None,
         };
-        self.tickets += 1;
-        if self.active {
-            fx.out
-                .dead
-                .push((Ticket(self.tickets), publication.clone()));
-        }
         let held = Held {
-            tag: delivery.tag,
-            publication,
-            cause,
+            publication: publication.clone(),
+            cause: tally::cause(&content.properties),
             stays,
             hidden: false,
             // It was on its way when the publisher left: nobody would give it an outcome.
             stuck: !self.active,
         };
-        self.held.insert(self.tickets, held);
+        let octets = publication.content.len();
+        let ticket = self.mover.hold(delivery.tag, octets, now.mono, held);
+        if self.active {
+            fx.out.dead.push((ticket, publication));
+        }
     }
 
     /// The publisher's answer. False: it is about something else.
@@ -346,7 +321,7 @@ impl Parked {
         if ticket.0 < OURS {
             return false;
         }
-        let Some(held) = self.held.get_mut(&ticket.0) else {
+        let Some((tag, held)) = self.mover.of(ticket) else {
             return true; // of an earlier life of the channel
         };
         if let Outcome::Parked(_) | Outcome::Dropped(_) = outcome {
@@ -381,15 +356,13 @@ impl Parked {
             }
         }
         self.window = (self.window + 1).min(WINDOW);
-        if let Some(held) = self.held.remove(&ticket.0) {
-            let out = fx.broker.build(&[]);
-            reply::ack(out, PARKED, DeliveryTag(held.tag), false);
-        }
+        self.mover.ack(tag);
         true
     }
 
     /// What every call ends with: the next message is fetched while there is room for it, or the lap is over.
     pub(super) fn after(&mut self, room: usize, now: Now, fx: &mut Effects) {
+        self.mover.flush(fx);
         if self.state != State::Lap || self.fetching {
             return;
         }
@@ -404,32 +377,27 @@ impl Parked {
                     ..
                 } = self.tally;
                 // What is still held has the first turn in the next lap.
-                let in_vain = moved == 0 && self.held.is_empty();
+                let in_vain = moved == 0 && self.mover.count() == 0;
                 let stay = (waiting == 0).then_some(staying);
                 self.vain = in_vain.then_some((now.mono, stay));
                 delete(fx.broker.build(&[]), &self.lock);
                 self.rest(now);
             }
-        } else if flying < self.window && self.octets() < room {
+        } else if flying < self.window && self.mover.octets < room {
             self.left -= 1;
             self.fetching = true;
             reply::get(fx.broker.build(&[]), PARKED, &self.queue);
         }
     }
 
-    fn octets(&self) -> usize {
-        let held = self.held.values();
-        held.map(|held| held.publication.content.len()).sum()
-    }
-
     fn tell(&mut self, fx: &mut Effects) {
         let mut tally = self.tally.clone();
-        self.held
-            .values()
-            .for_each(|held| tally.caused(&held.cause));
+        for (_, held) in self.mover.held() {
+            tally.caused(&held.cause);
+        }
         fx.events.push(Event::ParkedTried {
             moved: tally.moved,
-            waiting: tally.waiting + self.held.len(),
+            waiting: tally.waiting + self.mover.count(),
             staying: tally.staying,
             causes: tally.causes.into_iter().collect(),
         });

@@ -7,11 +7,11 @@ use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::{self, CameBack, Disposal, Lookup, Rules, Target};
 use crate::machine::{Cause, DeadLetter, Event, Outcome, Publication, Purpose, Reason, Wall};
-use crate::objects::{DeclaredTarget, OwnObject};
+use crate::mover::Delivery;
+use crate::objects::{DeclaredTarget, OwnObject, QueueType};
 use crate::registry::policy::Queue;
 
 use super::Settings;
-use super::incoming::Delivery;
 
 /// What to do with a signal.
 #[derive(Debug)]
@@ -28,43 +28,49 @@ pub(super) fn decide(
     settings: &Settings,
     rules: &Rules,
     delivery: &Delivery,
+    content: Option<&Content>,
     now: Wall,
 ) -> Decision {
-    let octets = delivery.octets();
     // What says nothing we can trust died in the intake queue itself, as far as anybody knows.
     let distrusted = |cause| {
         let queue = settings.names.intake_queue();
         let to = (&delivery.exchange, &delivery.routing_key);
+        let octets = content.map_or(0, |content| content.body.len());
         let outcome = Outcome::Parked(cause);
         Decision::Reject(event(queue, Reason::Rejected, to, octets, outcome))
     };
-    let Some(content) = &delivery.content else {
+    let Some(content) = content else {
         return distrusted(Cause::TooBig);
     };
-    let (intake, queue_type) = match settings.names.parse(&delivery.exchange) {
-        Some(OwnObject::IntakeExchange(said, queue_type)) => (said, queue_type),
-        Some(OwnObject::DueExchange) => {
-            let came_back = came_back(content, settings, rules, now);
-            return came_back.unwrap_or_else(|| distrusted(Cause::Implausible));
+    let decided = match settings.names.parse(&delivery.exchange) {
+        Some(OwnObject::IntakeExchange(said, queue_type)) => {
+            died(settings, rules, delivery, content, (said, queue_type), now)
         }
-        Some(_) | None => return distrusted(Cause::Implausible),
+        Some(OwnObject::DueExchange) => came_back(content, settings, rules, now),
+        Some(_) | None => None,
     };
-    let content = settings.names.bridges().content(content);
-    let own_user = &settings.login.user;
-    let (content, routing_key) =
-        match dead_letter::signalled(&content, &delivery.routing_key, own_user) {
-            None => (content, delivery.routing_key.clone()),
-            Some((before, routing_key)) => (Cow::Owned(before), routing_key),
-        };
+    decided.unwrap_or_else(|| distrusted(Cause::Implausible))
+}
+
+/// What becomes of a message that died at the broker. `None`: it says nothing we can trust.
+fn died(
+    settings: &Settings,
+    rules: &Rules,
+    delivery: &Delivery,
+    content: &Content,
+    (intake, queue_type): (DeclaredTarget, QueueType),
+    now: Wall,
+) -> Option<Decision> {
+    let octets = content.body.len();
+    let (content, routing_key) = before(settings, content, &delivery.routing_key);
     // But the name of its exchange says where it was meant to go.
     let implausible = |target: &Target| {
-        let publication = meant_for(target, &routing_key, &content, settings);
-        publication.map_or_else(|| distrusted(Cause::Implausible), Decision::Publish)
+        meant_for(target, &routing_key, &content, settings).map(Decision::Publish)
     };
     let Ok(signal) = dead_letter::signal(&routing_key, &content) else {
         return match &intake {
             DeclaredTarget::Target(target) => implausible(target),
-            DeclaredTarget::Policy { .. } => distrusted(Cause::Implausible),
+            DeclaredTarget::Policy { .. } => None,
         };
     };
     let queue = Queue {
@@ -77,36 +83,53 @@ pub(super) fn decide(
     let death = signal.death();
     let none = ShortStr::EMPTY;
     let to = match &lookup {
-        Lookup::Target(target) => {
-            let key = target.routing_key.as_ref().unwrap_or(&routing_key);
-            (&target.exchange, key)
-        }
-        Lookup::KeyUnknown | Lookup::Unknown | Lookup::NoExchange => (&none, &routing_key),
+        Lookup::Target(target) => (&target.exchange, target.routing_key.as_ref()),
+        Lookup::KeyUnknown | Lookup::Unknown | Lookup::NoExchange => (&none, None),
     };
+    let to = (to.0, to.1.unwrap_or(&routing_key));
     let event = |outcome| event(&signal.queue, signal.reason, to, octets, outcome);
-    match dead_letter::dispose(&death, &lookup, rules, now.seconds()) {
-        Disposal::Publish(publication) | Disposal::Retry(publication) => {
-            Decision::Publish(publication)
-        }
-        Disposal::Drop(_) => Decision::Drop(event(Outcome::Dropped(Cause::Cycle))),
-        Disposal::Park(publication, cause) => Decision::Publish(Publication {
-            purpose: Purpose::Park(cause),
-            ..publication
-        }),
-        Disposal::LeaveToBroker(_) => match &lookup {
-            Lookup::Target(target) => implausible(target),
-            // The last declare has taken its exchange away. Without a `management-url` that is all that is known of it.
-            Lookup::Unknown | Lookup::NoExchange
-                if policies.is_redeclared(queue, &delivery.exchange) =>
-            {
-                Decision::Drop(event(Outcome::Dropped(Cause::NoTarget)))
+    Some(
+        match dead_letter::dispose(&death, &lookup, rules, now.seconds()) {
+            Disposal::Publish(publication) | Disposal::Retry(publication) => {
+                Decision::Publish(publication)
             }
-            // Its policy is gone: the broker would drop it, but the operator may not have meant that.
-            Lookup::KeyUnknown | Lookup::Unknown | Lookup::NoExchange => {
-                Decision::Reject(event(Outcome::Parked(Cause::NoExchange)))
-            }
+            Disposal::Drop(_) => Decision::Drop(event(Outcome::Dropped(Cause::Cycle))),
+            Disposal::Park(publication, cause) => parks(publication, cause),
+            Disposal::LeaveToBroker(_) => match &lookup {
+                Lookup::Target(target) => return implausible(target),
+                // The last declare has taken its exchange away. Without a `management-url` that is all that is known of it.
+                Lookup::Unknown | Lookup::NoExchange
+                    if policies.is_redeclared(queue, &delivery.exchange) =>
+                {
+                    Decision::Drop(event(Outcome::Dropped(Cause::NoTarget)))
+                }
+                // Its policy is gone: the broker would drop it, but the operator may not have meant that.
+                Lookup::KeyUnknown | Lookup::Unknown | Lookup::NoExchange => {
+                    Decision::Reject(event(Outcome::Parked(Cause::NoExchange)))
+                }
+            },
         },
+    )
+}
+
+/// The message as it died: without what a bridge, or its way back to its queue, has added.
+fn before<'a>(
+    settings: &Settings,
+    content: &'a Content,
+    routing_key: &ShortStr,
+) -> (Cow<'a, Content>, ShortStr) {
+    let content = settings.names.bridges().content(content);
+    match dead_letter::signalled(&content, routing_key, &settings.login.user) {
+        None => (content, routing_key.clone()),
+        Some((before, routing_key)) => (Cow::Owned(before), routing_key),
     }
+}
+
+fn parks(publication: Publication, cause: Cause) -> Decision {
+    Decision::Publish(Publication {
+        purpose: Purpose::Park(cause),
+        ..publication
+    })
 }
 
 /// What becomes of a message that was in a delay queue. `None`: the proxy did not send it there.
@@ -130,10 +153,7 @@ fn came_back(content: &Content, settings: &Settings, rules: &Rules, now: Wall) -
         Disposal::Publish(publication) | Disposal::Retry(publication) => {
             Decision::Publish(publication)
         }
-        Disposal::Park(publication, cause) => Decision::Publish(Publication {
-            purpose: Purpose::Park(cause),
-            ..publication
-        }),
+        Disposal::Park(publication, cause) => parks(publication, cause),
         // Its TTL is over, and the queue has no dead-letter exchange; or it has gone round.
         Disposal::Drop(lap) => {
             let cause = match lap.is_empty() {

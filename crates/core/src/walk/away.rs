@@ -1,6 +1,5 @@
 //! A message that is handed to the publisher, or is about to be.
 
-use crate::amqp::ids::DeliveryTag;
 use crate::dead_letter::redrive::Route;
 use crate::letter::Letter;
 use crate::machine::{Cause, Publication};
@@ -8,7 +7,6 @@ use crate::machine::{Cause, Publication};
 /// A message that is to be published, and not acked.
 #[derive(Debug)]
 pub(super) struct Away {
-    pub(super) tag: DeliveryTag,
     pub(super) publication: Publication,
     /// What was taken, if it is to go by an exchange of ours that leads to its queue alone: should there be no such exchange.
     pub(super) taken: Option<Letter>,

@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
-use crate::amqp::method::{Deliver, GetOk, MethodId, QueueDeclare};
+use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::amqp::{CONSUMER_TIMEOUT, STREAM_OFFSET};
+use crate::mover::Delivery;
 
-use super::message::Arriving;
 use super::rights::QUESTIONS;
 use super::window::Window;
 use super::{LAST, QueueType};
@@ -40,9 +40,10 @@ pub(super) struct Channel {
     pub(super) window: Window,
     /// It gets messages, and does not consume them.
     pub(super) gets: bool,
-    arriving: Option<Arriving>,
+    /// For so many more there is room since messages were asked for.
+    room: u64,
     /// Messages that have come, and were not looked at.
-    waiting: VecDeque<Arriving>,
+    waiting: VecDeque<Delivery>,
     /// Octets of these.
     stashed: usize,
     /// Messages that came, and those that were acked, since it holds what it holds.
@@ -65,7 +66,7 @@ impl Channel {
             queue_type: QueueType::default(),
             window: Window::default(),
             gets: false,
-            arriving: None,
+            room: 0,
             waiting: VecDeque::new(),
             stashed: 0,
             delivered: 0,
@@ -131,6 +132,17 @@ impl Channel {
         }
     }
 
+    /// Where messages are got: as many in the place of those that have gone, but no more than there are.
+    pub(super) fn get_more(&mut self, there: u64, out: &mut Vec<u8>) {
+        let room = std::mem::take(&mut self.room);
+        if self.gets {
+            let on_their_way = self.window.awaited().saturating_sub(room);
+            let more = room.min(there.saturating_sub(self.delivered + on_their_way));
+            self.get(more, out);
+            self.window.shrink(room - more);
+        }
+    }
+
     /// No message comes any more: all go back to their places.
     pub(super) fn put_back(&self, harmless: bool, out: &mut Vec<u8>) {
         if harmless {
@@ -139,78 +151,26 @@ impl Channel {
         reply::close(out, self.id(), 200, b"Goodbye", MethodId(0, 0));
     }
 
-    /// Those before which nothing is left are acked in one frame: the broker pays for each. For how many there is room now.
-    pub(super) fn ack(
-        &mut self,
-        mut tags: Vec<DeliveryTag>,
-        first_unacked: Option<DeliveryTag>,
-        out: &mut Vec<u8>,
-    ) -> u64 {
-        tags.sort_unstable();
-        let together = tags.partition_point(|tag| first_unacked.is_none_or(|first| *tag < first));
-        self.acked += tags.len() as u64;
-        let mut room = 0;
-        for (i, tag) in tags.into_iter().enumerate() {
-            room += u64::from(self.window.acked(tag));
-            if i + 1 >= together {
-                reply::ack(out, self.id(), tag, i > 0 && i + 1 == together);
-            }
-        }
-        room
-    }
-
     // --- what comes
 
-    /// `basic.deliver`, or `basic.get-ok`: the message at this place.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub(super) fn deliver(&mut self, payload: &[u8], position: u64) -> Result<(), &'static str> {
-        let deliver = match self.gets {
-            true => GetOk::parse(payload).map(|got| Deliver {
-                consumer_tag: b"",
-                delivery_tag: got.delivery_tag,
-                redelivered: got.redelivered,
-                exchange: got.exchange,
-                routing_key: got.routing_key,
-            }),
-            false => Deliver::parse(payload),
-        };
-        let deliver = deliver.map_err(|_| UNREADABLE)?;
-        self.arriving = Some(Arriving::begin(&deliver, position));
+    pub(super) fn came(&mut self, delivery: Delivery) {
         self.delivered += 1;
         self.taken += 1;
-        self.window.came(deliver.delivery_tag);
-        self.last_had_come_back = deliver.redelivered;
-        Ok(())
+        self.octets += delivery.whole();
+        self.window.came(delivery.tag);
+        self.last_had_come_back = delivery.redelivered;
+        self.stashed += delivery.octets();
+        self.waiting.push_back(delivery);
     }
 
-    /// A frame of its content. `most`: octets of a body that are kept.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub(super) fn content(
-        &mut self,
-        is_header: bool,
-        payload: &[u8],
-        most: usize,
-    ) -> Result<(), &'static str> {
-        let arriving = self.arriving.as_mut().ok_or(UNREADABLE)?;
-        let read = match is_header {
-            true => arriving.header(payload),
-            false => arriving.piece(payload, most),
-        };
-        read.map_err(|_| UNREADABLE)?;
-        self.octets += payload.len() as u64;
-        if let Some(whole) = self.arriving.take_if(|arriving| arriving.is_whole()) {
-            self.stashed += whole.octets();
-            self.waiting.push_back(whole);
-        }
-        Ok(())
+    /// One is acked.
+    pub(super) fn acked(&mut self, tag: u64) {
+        self.acked += 1;
+        self.room += u64::from(self.window.acked(tag));
     }
 
     /// The oldest message that was not looked at.
-    pub(super) fn next(&mut self) -> Option<Arriving> {
+    pub(super) fn next(&mut self) -> Option<Delivery> {
         let whole = self.waiting.pop_front()?;
         self.stashed -= whole.octets();
         Some(whole)

@@ -7,6 +7,16 @@ use super::Moved;
 /// What was met, or why nothing was.
 pub type Ended = Result<Summary, Failure>;
 
+/// How far a walk has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The broker has let it in, and refuses nothing any more.
+    pub under_way: bool,
+    /// The broker has an alarm, and reads nothing of this connection until that is over: it has been asked something in it.
+    pub blocked: bool,
+    pub summary: Summary,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Messages that were ready when it began, if the user may ask that (from 4.3 on this takes the right to configure the queue).

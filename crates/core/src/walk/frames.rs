@@ -6,7 +6,6 @@
 //!                                                                              └─ the user may not ──▶ get
 //! ```
 
-use crate::amqp::ids::DeliveryTag;
 use crate::amqp::method::{MethodId, QueueDeclareOk};
 use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use crate::link::Frame;
@@ -14,12 +13,11 @@ use crate::machine::Now;
 
 use super::channel::UNREADABLE;
 use super::ended::DISMISSED;
-use super::moving::Moving;
 use super::rights::{Answer, QUESTIONS};
 use super::window::{LARGEST, Window};
 use super::{
-    BEGINNING, Effects, FIRST, Failure, LAST, LONG_PAUSE, PAUSE, QueueType, RETURN_PAUSE, STARVES,
-    State, Stopped, Walk,
+    BEGINNING, Effects, Failure, LAST, LONG_PAUSE, PAUSE, QueueType, RETURN_PAUSE, STARVES, State,
+    Stopped, Walk,
 };
 
 /// What the refusal of `x-stream-offset` ends with.
@@ -34,11 +32,10 @@ const HEAVIEST: u64 = 1 << 30;
 impl Walk {
     /// First as if it were a stream: what is none refuses that, and says what it is. So nobody else has to be asked.
     fn begin(&mut self, as_stream: bool, now: Now, fx: &mut Effects) {
-        let first = match &self.moving {
+        let first = match as_stream {
             // It counts nothing, and would begin anew with each consumer.
-            _ if as_stream => LARGEST,
-            None => FIRST,
-            Some(moving) => moving.first_window(),
+            true => LARGEST,
+            false => self.moving.first_window(),
         };
         self.channel.window = Window::of(first.min(self.most_held()).min(LARGEST));
         let out = fx.broker.build(&[]);
@@ -54,7 +51,7 @@ impl Walk {
     /// On a new channel, as what it is.
     pub(super) fn begin_anew(&mut self, now: Now, fx: &mut Effects) {
         self.until = Some(now.mono.after(BEGINNING));
-        self.channel.open(fx.broker.build(&[]));
+        self.open(fx);
         self.begin(false, now, fx);
     }
 
@@ -85,9 +82,9 @@ impl Walk {
                 if self.channel.window.opens => {}
             (MethodId::BASIC_CONSUME_OK, State::Asking { as_stream: true }) => {
                 self.channel.queue_type = QueueType::Stream;
-                match self.moving.is_some() {
-                    true => self.fail(Failure::Stream, now, fx),
-                    false => self.begun(now),
+                match self.moving.wanted() {
+                    Some(_) => self.fail(Failure::Stream, now, fx),
+                    None => self.begun(now),
                 }
             }
             (MethodId::BASIC_CONSUME_OK, State::Asking { as_stream: false }) => self.begun(now),
@@ -96,12 +93,6 @@ impl Walk {
                 self.channel.window.shrink(1);
                 if self.state == State::Walking && !self.channel.has_next() {
                     self.stop(Stopped::End, now, fx);
-                }
-            }
-            (MethodId::BASIC_DELIVER | MethodId::BASIC_GET_OK, _) => {
-                self.channel.deliver(frame.payload, self.summary.seen + 1)?;
-                if matches!(self.state, State::Passing | State::Emptying) {
-                    self.quiet = Some(now.mono.after(PAUSE));
                 }
             }
             (MethodId::BASIC_CANCEL_OK, State::Cancelling) => {
@@ -136,16 +127,15 @@ impl Walk {
             State::Counting => {
                 self.summary.ready = Some(ready);
                 self.summary.consumers = Some(counted.consumer_count.into());
-                let first = self.moving.as_ref().and_then(Moving::first_question);
-                match (first, &mut self.moving) {
+                match self.moving.first_question() {
                     _ if ready == 0 => self.stop(Stopped::End, now, fx),
-                    (Some(first), Some(moving)) => {
+                    Some(first) => {
                         self.state = State::Testing;
-                        moving.rights.want(first);
+                        self.moving.rights.want(first);
                         let until = now.mono.after(BEGINNING);
-                        moving.rights.ask(until, fx.broker.build(&[]));
+                        self.moving.rights.ask(until, fx.broker.build(&[]));
                     }
-                    _ => self.begin(true, now, fx),
+                    None => self.begin(true, now, fx),
                 }
             }
             State::Returning if self.left().is_none_or(|left| ready >= left) => self.leave(now, fx),
@@ -173,8 +163,8 @@ impl Walk {
     fn refused(&mut self, code: u16, text: String, now: Now, fx: &mut Effects) {
         match (self.state, code) {
             // From 4.3 on this takes the right to configure the queue; to read it is enough to look at it.
-            (State::Counting, ACCESS_REFUSED) if self.moving.is_none() => {
-                self.channel.open(fx.broker.build(&[]));
+            (State::Counting, ACCESS_REFUSED) if self.moving.wanted().is_none() => {
+                self.open(fx);
                 self.begin(true, now, fx);
             }
             (State::Asking { as_stream: true }, PRECONDITION_FAILED) => {
@@ -184,7 +174,7 @@ impl Walk {
                 }
                 // Its consumer would be the only one.
                 let is_alone = self.summary.consumers.is_none_or(|others| others == 0);
-                self.channel.open(fx.broker.build(&[]));
+                self.open(fx);
                 if is_quorum || !is_alone {
                     return self.begin(false, now, fx);
                 }
@@ -195,7 +185,7 @@ impl Walk {
                 let differs = text
                     .strip_prefix(INEQUIVALENT)
                     .filter(|_| code == PRECONDITION_FAILED);
-                self.channel.open(fx.broker.build(&[]));
+                self.open(fx);
                 self.channel.gets = match differs {
                     Some(what) if what.starts_with(DURABLE) && durable => {
                         self.state = State::Comparing { durable: false };
@@ -230,29 +220,26 @@ impl Walk {
             }
             _ => return,
         };
-        let Some(moving) = &mut self.moving else {
-            return;
-        };
         let is_first = self.state == State::Testing;
         if let Answer::Not(code, text) = &answer
             && is_first
-            && moving.is_barred(&answer)
+            && self.moving.is_barred(&answer)
         {
             let (code, text) = (*code, text.clone());
             return self.fail(Failure::Refused { code, text }, now, fx);
         }
-        moving.answered(answer, &mut fx.out.publish);
+        self.moving.answered(answer, &mut fx.out);
         if is_first {
             return self.begin(true, now, fx);
         }
-        if !self.has_questions() {
+        if !self.moving.rights.has_questions() {
             // The broker has read all that stood before its last answer.
             self.summary.unread = 0;
         }
         self.end_at_bound(now, fx);
     }
 
-    /// Looks at what has come, as far as that may be taken now. What comes behind the end of a walk was not asked for, and goes back like all others.
+    /// Decides what has come, as far as that may be taken now. What comes behind the end of a walk was not asked for, and goes back like all others.
     pub(super) fn take(&mut self, now: Now, fx: &mut Effects) {
         loop {
             if self.state != State::Walking {
@@ -261,45 +248,37 @@ impl Walk {
             if self.rest(now) {
                 return;
             }
-            let Some(whole) = self.channel.next() else {
+            let Some(delivery) = self.channel.next() else {
                 return;
             };
             self.summary.seen += 1;
             (self.since, self.summary.starves) = (now.mono, false);
             self.is_said_to_be_empty = false;
-            let (letter, tag) = whole.finish();
-            let (dialect, publish) = (self.link.dialect(), &mut fx.out.publish);
-            match &mut self.moving {
-                None => fx.out.letters.push(letter),
-                Some(moving) => {
-                    if moving.take(&letter, tag, dialect, now, publish) {
-                        self.ack(vec![tag], fx);
-                    }
-                }
+            let (tag, letter) = (delivery.tag, delivery.letter(self.summary.seen));
+            let dialect = self.link.dialect();
+            if self.moving.take(letter, tag, dialect, now, &mut fx.out) {
+                self.ack(tag);
             }
             self.wait(now);
             self.end_at_bound(now, fx);
         }
     }
 
-    /// Those have gone. Where messages are got, as many are got in their place, if there are any, as a consumer would have them.
-    pub(super) fn ack(&mut self, tags: Vec<DeliveryTag>, fx: &mut Effects) {
-        if self.has_questions() {
-            self.summary.unread += tags.len() as u64;
-        }
-        let first = self.moving.as_ref().and_then(Moving::first_unacked);
-        let out = fx.broker.build(&[]);
-        let room = self.channel.ack(tags, first, out);
-        if self.channel.gets {
-            let ready = self.summary.ready.unwrap_or(u64::MAX);
-            let on_their_way = self.channel.window.awaited().saturating_sub(room);
-            let taken = self.channel.delivered + on_their_way;
-            let more = match self.state {
-                State::Walking => room.min(ready.saturating_sub(taken)),
+    /// It has gone.
+    pub(super) fn ack(&mut self, tag: u64) {
+        self.moving.mover.ack(tag);
+        self.channel.acked(tag);
+        self.summary.unread += u64::from(self.moving.rights.has_questions());
+    }
+
+    /// Tells the broker what has gone. Where messages are got, as many are got in their place, as a consumer would have them.
+    pub(super) fn flush(&mut self, fx: &mut Effects) {
+        if self.moving.mover.flush(fx) > 0 {
+            let there = match self.state {
+                State::Walking => self.summary.ready.unwrap_or(u64::MAX),
                 _ => 0,
             };
-            self.channel.get(more, out);
-            self.channel.window.shrink(room - more);
+            self.channel.get_more(there, fx.broker.build(&[]));
         }
     }
 
@@ -308,17 +287,14 @@ impl Walk {
         if self.state != State::Walking {
             return;
         }
-        let (seen, bounds) = (self.summary.seen, self.settings.bounds);
-        let moving = self.moving.as_ref();
-        let holds_enough = moving.is_some_and(Moving::holds_enough);
-        let is_settled = moving.is_none_or(Moving::is_settled);
-        let has_no_room = self.channel.has_no_room() && is_settled;
-        let is_too_heavy = moving.is_some() && self.channel.weight() >= HEAVIEST;
+        let (seen, bounds, moving) = (self.summary.seen, self.settings.bounds, &self.moving);
+        let has_no_room = self.channel.has_no_room() && moving.is_settled();
+        let is_too_heavy = moving.wanted().is_some() && self.channel.weight() >= HEAVIEST;
         if self.summary.ready == Some(seen) {
             self.stop(Stopped::End, now, fx);
-        } else if moving.is_some_and(Moving::is_done) {
+        } else if moving.is_done() {
             self.stop(Stopped::Enough, now, fx);
-        } else if seen >= bounds.messages || holds_enough || has_no_room {
+        } else if seen >= bounds.messages || moving.holds_enough() || has_no_room {
             self.stop(Stopped::Messages, now, fx);
         } else if self.channel.octets >= bounds.octets || is_too_heavy {
             self.stop(Stopped::Octets, now, fx);

@@ -19,7 +19,6 @@ use std::time::Duration;
 use crate::amqp::version::Version;
 use crate::machine::Now;
 
-use super::moving::Moving;
 use super::window::LARGEST;
 use super::{Effects, FACTOR, LAST, PAUSE, QueueType, RETURN, State, Stopped, Walk};
 
@@ -47,10 +46,9 @@ impl Walk {
 
     /// Never more than there are: so none is on its way when the last of them was looked at.
     pub(super) fn most_held(&self) -> u64 {
-        let wanted = match &self.moving {
-            _ if self.state == State::Passing => self.settings.bounds.held,
-            None => self.settings.bounds.messages,
-            Some(moving) => moving.most_held(),
+        let wanted = match self.state {
+            State::Passing => self.settings.bounds.held,
+            _ => self.moving.most_held(),
         };
         let there = self.left().unwrap_or(u64::MAX);
         wanted.min(there).max(1)
@@ -70,8 +68,8 @@ impl Walk {
             return;
         }
         let held = channel.held();
-        let more = match &self.moving {
-            Some(moving) if self.state == State::Walking => moving.more(held),
+        let more = match self.state {
+            State::Walking => self.moving.more(held),
             _ => held * (FACTOR - 1),
         };
         let octets = self.settings.bounds.octets.saturating_sub(channel.octets);
@@ -121,14 +119,12 @@ impl Walk {
             true => at.min(now.mono.after(PAUSED)),
             false => at,
         };
-        self.shelf = self.moving.is_some().then_some(at);
+        self.shelf = self.moving.wanted().map(|_| at);
     }
 
     /// What is held is held for long: it is put back, and then it goes on.
     pub(super) fn shelf_is_due(&mut self, now: Now, fx: &mut Effects) {
-        let Some(moving) = &mut self.moving else {
-            return;
-        };
+        let moving = &mut self.moving;
         let goes_on = self.paused.is_some() || moving.gets_on() || self.summary.starves;
         match self.paused.is_some() || moving.holds_any() {
             true if goes_on && self.state == State::Walking => {
@@ -151,7 +147,7 @@ impl Walk {
 
     /// Each publication has an outcome: what was taken and has not gone is put back, when nothing is on its way any more.
     pub(super) fn settle(&mut self, now: Now, fx: &mut Effects) {
-        let is_settled = self.moving.as_ref().is_none_or(Moving::is_settled);
+        let is_settled = self.moving.is_settled();
         if self.state == State::Settling && is_settled {
             self.state = State::Passing;
             let until = self.ends.min(self.began.after(HELD + PASSING));
@@ -195,6 +191,7 @@ impl Walk {
     /// Nothing is on its way to it any more.
     pub(super) fn take_leave(&mut self, now: Now, fx: &mut Effects) {
         self.state = State::Cancelling;
+        self.flush(fx);
         self.quiet = None;
         self.until = Some(now.mono.after(self.channel.patience()));
         let out = fx.broker.build(&[]);
@@ -222,9 +219,7 @@ impl Walk {
             // What has gone was met; what was put back is met again.
             self.channel.delivered = self.channel.acked;
             self.summary.seen = self.channel.acked;
-            if let Some(moving) = &mut self.moving {
-                moving.begin_anew();
-            }
+            self.moving.begin_anew();
             if self.paused.is_none() {
                 self.begin_anew(now, fx);
             }
@@ -236,8 +231,7 @@ impl Walk {
         }
         self.state = State::Returning;
         self.until = Some(now.mono.after(RETURN));
-        let out = fx.broker.build(&[]);
-        self.channel.open(out);
-        self.channel.count(out);
+        self.open(fx);
+        self.channel.count(fx.broker.build(&[]));
     }
 }

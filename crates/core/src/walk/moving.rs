@@ -14,15 +14,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::amqp::ids::{DeliveryTag, ShortStr};
+use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::dead_letter::Dialect;
 use crate::dead_letter::redrive::{Destination, Route, Sent};
 use crate::letter::Letter;
-use crate::machine::{Cause, Mono, Now, Outcome, Publication, Ticket};
+use crate::machine::{Cause, Mono, Now, Outcome, Ticket};
+use crate::mover::Mover;
 
 use super::away::{Away, Stage};
 use super::rights::{Answer, Rights};
-use super::{FACTOR, FIRST, Move};
+use super::{Bounds, FACTOR, FIRST, Move, Output, Task};
 
 /// So many messages that stay a redrive holds at most. It remembers none of them, but the broker does, with some hundred octets for each.
 pub const MOST_HELD: u64 = 1_000_000;
@@ -53,20 +54,15 @@ pub struct Moved {
     pub waits: bool,
 }
 
-/// The books of a walk that moves messages.
+/// The decisions of a walk, and its books.
 #[derive(Debug)]
 pub(super) struct Moving {
-    settings: Move,
-    /// How many messages that stay it may hold.
-    most_to_stay: u64,
+    task: Task,
+    bounds: Bounds,
     /// Whether the user may publish them.
     pub(super) rights: Rights,
-    /// In the order of the queue: those that wait for an answer of the broker stand last, as none may overtake them.
-    away: BTreeMap<Ticket, Away>,
-    octets: usize,
-    last: u64,
-    held: u64,
-    first_held: Option<DeliveryTag>,
+    /// Those that wait for an answer of the broker stand last, as none may overtake them.
+    pub(super) mover: Mover<Away>,
     /// None goes before that, if there is a rate.
     next: Mono,
     again: Option<Mono>,
@@ -84,16 +80,12 @@ pub(super) struct Moving {
 // === impl Moving ===
 
 impl Moving {
-    pub(super) fn new(settings: Move, most_to_stay: u64, now: Now) -> Moving {
+    pub(super) fn new(task: Task, bounds: Bounds, now: Now) -> Moving {
         Moving {
-            settings,
-            most_to_stay,
+            task,
+            bounds,
             rights: Rights::default(),
-            away: BTreeMap::new(),
-            octets: 0,
-            last: 0,
-            held: 0,
-            first_held: None,
+            mover: Mover::new(ChannelId(0), 0),
             next: now.mono,
             again: None,
             waits_since: None,
@@ -104,9 +96,17 @@ impl Moving {
         }
     }
 
+    /// What is to go; `None`: it only looks.
+    pub(super) fn wanted(&self) -> Option<&Move> {
+        match &self.task {
+            Task::Look(_) => None,
+            Task::Move(wanted) => Some(wanted),
+        }
+    }
+
     /// The exchange and the key of each message, if they are published there.
     fn exchange(&self) -> Option<(&ShortStr, Option<&ShortStr>)> {
-        match &self.settings.to.as_ref()?.to {
+        match &self.wanted()?.to.as_ref()?.to {
             Destination::Exchange {
                 exchange,
                 routing_key,
@@ -117,7 +117,7 @@ impl Moving {
 
     /// What the user needs in any case, if messages are published.
     pub(super) fn first_question(&self) -> Option<Route> {
-        self.settings.to.as_ref()?;
+        self.wanted()?.to.as_ref()?;
         let none = ShortStr::EMPTY;
         let (exchange, key) = self.exchange().unwrap_or((&none, None));
         Some(Route::new(exchange, key.unwrap_or(&none)))
@@ -130,74 +130,80 @@ impl Moving {
         *answer != Answer::May && !(own_keys && answer.is_of_topic())
     }
 
-    /// Deliveries that its consumer may hold at most.
+    /// Deliveries that it may hold at most.
     pub(super) fn most_held(&self) -> u64 {
-        self.most_to_stay.saturating_add(MOST_AWAY as u64)
-    }
-
-    /// So many can go at once: no more than are wanted, or than the rate moves soon.
-    fn at_once(&self) -> u64 {
-        let wanted = self.settings.most - self.moved.gone.min(self.settings.most);
-        let soon = self.soon().unwrap_or(u64::MAX);
-        wanted.min(MOST_AWAY as u64).min(soon).max(1)
+        match self.task {
+            Task::Look(_) => self.bounds.messages,
+            Task::Move(_) => self.bounds.held.saturating_add(MOST_AWAY as u64),
+        }
     }
 
     /// What the rate moves in [`SOON`].
     fn soon(&self) -> Option<u64> {
-        let rate = self.settings.per_second?;
+        let rate = self.wanted()?.per_second?;
         Some(u64::from(rate.get()) * SOON)
     }
 
-    /// The window that it begins with: with a filter it is not known how many have to be passed.
+    /// The window that it begins with: with a filter it is not known how many have to be passed, else no more than are wanted, or than the rate moves
+    /// soon.
     pub(super) fn first_window(&self) -> u64 {
-        match self.settings.filter.is_all() {
-            true => self.at_once(),
-            false => self.soon().unwrap_or(FIRST).min(FIRST),
+        let soon = self.soon().unwrap_or(u64::MAX);
+        match self.wanted().filter(|wanted| wanted.filter.is_all()) {
+            Some(wanted) => {
+                let left = wanted.most.saturating_sub(self.moved.gone);
+                left.min(MOST_AWAY as u64).min(soon).max(1)
+            }
+            None => soon.min(FIRST),
         }
     }
 
     /// So many more than these may be held now: none while more than half of them are to go; with a rate, as many as have no more among them that go
     /// soon, if they are like those that came.
     pub(super) fn more(&self, held: u64) -> u64 {
-        if self.held * 2 < held {
+        if self.wanted().is_none() {
+            return held * (FACTOR - 1);
+        }
+        let left = self.mover.left;
+        if left * 2 < held {
             return 0;
         }
-        let more = self.held * (FACTOR - 1);
-        let went = self.moved.gone - self.gone_before + self.away.len() as u64;
+        let more = left * (FACTOR - 1);
+        let went = self.moved.gone - self.gone_before + self.mover.count() as u64;
         let soon = self
             .soon()
-            .map(|soon| soon.saturating_mul(self.held + went) / went.max(1));
+            .map(|soon| soon.saturating_mul(left + went) / went.max(1));
         more.min(soon.unwrap_or(more))
     }
 
     /// Some have gone since it holds what it holds, or will, or would if they could be published.
     pub(super) fn gets_on(&self) -> bool {
-        self.moved.gone > self.gone_before || !self.away.is_empty() || self.moved.waits
+        self.moved.gone > self.gone_before || self.mover.count() > 0 || self.moved.waits
     }
 
     /// As many as wanted have gone, or are on their way.
     pub(super) fn is_done(&self) -> bool {
-        self.moved.gone + self.away.len() as u64 >= self.settings.most
+        let goes = self.moved.gone + self.mover.count() as u64;
+        self.wanted().is_some_and(|wanted| goes >= wanted.most)
     }
 
     /// More that stay would be too many.
     pub(super) fn holds_enough(&self) -> bool {
-        self.held >= self.most_to_stay
+        self.wanted().is_some() && self.mover.left >= self.bounds.held
     }
 
     /// Some messages stay, or wait until they can go.
     pub(super) fn holds_any(&self) -> bool {
-        self.held > 0 || self.moved.waits
+        self.mover.left > 0 || self.moved.waits
     }
 
     /// Every message that was handed over has an outcome.
     pub(super) fn is_settled(&self) -> bool {
-        self.away.is_empty()
+        self.mover.count() == 0
     }
 
     /// Until when no message may be taken. `None`: one may be taken now; `Some(None)`: nobody knows.
     pub(super) fn rests(&self, now: Now) -> Option<Option<Mono>> {
-        let is_full = self.away.len() >= MOST_AWAY || self.octets >= MOST_OCTETS_AWAY;
+        let is_full = self.mover.count() >= MOST_AWAY || self.mover.octets >= MOST_OCTETS_AWAY;
         if is_full || self.moved.waits {
             return Some(self.again);
         }
@@ -213,17 +219,22 @@ impl Moving {
     /// What becomes of a message: it stays, is handed over, or waits for an answer. True: it is gone.
     pub(super) fn take(
         &mut self,
-        letter: &Letter,
-        tag: DeliveryTag,
+        letter: Letter,
+        tag: u64,
         dialect: Dialect,
         now: Now,
-        publish: &mut Vec<(Ticket, Publication)>,
+        out: &mut Output,
     ) -> bool {
-        if self.is_done() || !self.settings.filter.takes(letter) {
-            self.holds(tag);
+        let Task::Move(wanted) = &self.task else {
+            self.mover.leave(tag);
+            out.letters.push(letter);
+            return false;
+        };
+        if self.is_done() || !wanted.filter.takes(&letter) {
+            self.mover.leave(tag);
             return false;
         }
-        let Some(redrive) = &self.settings.to else {
+        let Some(redrive) = &wanted.to else {
             self.goes(now);
             self.moved.gone += 1;
             return true;
@@ -231,46 +242,39 @@ impl Moving {
         let Sent {
             publication,
             seen_as,
-        } = match self.settings.sent(redrive, letter, true, dialect, now) {
+        } = match wanted.sent(redrive, &letter, true, dialect, now) {
             Ok(sent) => sent,
             Err(why) => {
                 self.stays(tag, why.to_string());
                 return false;
             }
         };
-        let ticket = Ticket(self.last + 1);
-        let waits = self.away.values().next_back().is_some_and(Away::waits);
+        let taken = wanted.leads_to_one(&publication).then_some(letter);
         let stage = match self.rights.of(&seen_as).cloned() {
             Some(Answer::Not(_, why)) => {
                 self.stays(tag, why);
                 return false;
             }
-            Some(Answer::May) if waits => Stage::May,
-            Some(Answer::May) => {
-                publish.push((ticket, publication.clone()));
-                Stage::Published
-            }
+            Some(Answer::May) if self.waits_for_answer() => Stage::May,
+            Some(Answer::May) => Stage::Published,
             None => Stage::Asks(seen_as),
         };
         self.goes(now);
-        self.last += 1;
-        self.octets += publication.content.len();
+        let publish = (stage == Stage::Published).then(|| publication.clone());
+        let octets = publication.content.len();
         let away = Away {
-            tag,
-            taken: self
-                .settings
-                .leads_to_one(&publication)
-                .then(|| letter.clone()),
             publication,
+            taken,
             stage,
             in_doubt: false,
         };
-        self.away.insert(ticket, away);
+        let ticket = self.mover.hold(tag, octets, now.mono, away);
+        out.publish.extend(publish.map(|it| (ticket, it)));
         false
     }
 
     /// The broker's answer to the oldest question: what may be published now is.
-    pub(super) fn answered(&mut self, answer: Answer, publish: &mut Vec<(Ticket, Publication)>) {
+    pub(super) fn answered(&mut self, answer: Answer, out: &mut Output) {
         let refused = answer != Answer::May;
         let answer = match self.exchange().is_none() && answer.is_of_no_use() {
             true => Answer::May,
@@ -282,21 +286,23 @@ impl Moving {
         let asks = |away: &Away| matches!(&away.stage, Stage::Asks(asked) if *asked == route);
         match answer {
             Answer::May => {
-                let alike = self.away.values_mut().filter(|away| asks(away));
-                alike.for_each(|away| away.stage = Stage::May);
+                let alike = self.mover.held_mut().filter(|(_, away)| asks(away));
+                alike.for_each(|(_, away)| away.stage = Stage::May);
             }
             Answer::Not(_, why) => {
-                for away in self.without(asks) {
-                    self.stays(away.tag, why.clone());
+                let alike = self.mover.held().filter(|(_, away)| asks(away));
+                let alike: Vec<u64> = alike.map(|(tag, _)| tag).collect();
+                for tag in alike {
+                    self.stays(tag, why.clone());
                 }
             }
         }
-        for (ticket, away) in &mut self.away {
+        for (ticket, away) in self.mover.held_mut() {
             match away.stage {
                 Stage::Asks(_) => break,
                 Stage::May => {
                     away.stage = Stage::Published;
-                    publish.push((*ticket, away.publication.clone()));
+                    out.publish.push((ticket, away.publication.clone()));
                 }
                 Stage::Published | Stage::Again => {}
             }
@@ -305,7 +311,8 @@ impl Moving {
 
     /// Some messages wait for an answer.
     pub(super) fn waits_for_answer(&self) -> bool {
-        self.away.values().next_back().is_some_and(Away::waits)
+        let last = self.mover.held().next_back();
+        last.is_some_and(|(_, away)| away.waits())
     }
 
     /// The outcome of a publication: the delivery to ack, if it is gone.
@@ -315,70 +322,69 @@ impl Moving {
         outcome: Outcome,
         dialect: Dialect,
         now: Now,
-    ) -> Option<DeliveryTag> {
+    ) -> Option<u64> {
         let hands_over = !self.given_up && !self.puts_down;
         let no_exchange = outcome == Outcome::Refused(Cause::NoExchange);
         if hands_over && no_exchange && self.goes_by_default(ticket, dialect, now) {
             return None;
         }
-        let away = self.away.get_mut(&ticket)?;
+        let (tag, away) = self.mover.of(ticket)?;
         away.in_doubt |= outcome == Outcome::Refused(Cause::Unconfirmed);
-        // Not its own fault: it waits, and all behind it.
-        if hands_over
-            && let Outcome::Refused(Cause::PublisherAway | Cause::Unconfirmed | Cause::TargetBusy) =
-                outcome
-        {
-            away.stage = Stage::Again;
-            self.moved.waits = true;
-            self.waits_since.get_or_insert(now.mono);
-            self.again.get_or_insert(now.mono.after(AGAIN));
-            return None;
-        }
-        let away = self.away.remove(&ticket)?;
-        self.octets -= away.publication.content.len();
         match outcome {
             Outcome::Confirmed => {
                 self.moved.gone += 1;
                 self.waits_since = None;
-                Some(away.tag)
+                return Some(tag);
+            }
+            // Not its own fault: it waits, and all behind it.
+            Outcome::Refused(Cause::PublisherAway | Cause::Unconfirmed | Cause::TargetBusy)
+                if hands_over =>
+            {
+                away.stage = Stage::Again;
+                self.moved.waits = true;
+                self.waits_since.get_or_insert(now.mono);
+                self.again.get_or_insert(now.mono.after(AGAIN));
             }
             Outcome::Refused(cause) | Outcome::Parked(cause) | Outcome::Dropped(cause) => {
-                self.stays(away.tag, away.stays_for(cause));
-                None
+                let why = away.stays_for(cause);
+                self.stays(tag, why);
             }
         }
+        None
     }
 
     /// Nothing can be bound to its queue, as that is exclusive to another connection or gone: it is handed over again, for the default exchange. False: it
     /// was for that already.
     fn goes_by_default(&mut self, ticket: Ticket, dialect: Dialect, now: Now) -> bool {
-        let away = self.away.get_mut(&ticket);
-        let letter = away.and_then(|away| away.taken.take());
-        let redrive = self.settings.to.as_ref();
-        let publication = letter.zip(redrive).and_then(|(letter, redrive)| {
-            let sent = self.settings.sent(redrive, &letter, false, dialect, now);
-            Some(sent.ok()?.publication)
-        });
-        let Some((away, publication)) = self.away.get_mut(&ticket).zip(publication) else {
+        let Some((_, away)) = self.mover.of(ticket) else {
             return false;
         };
-        self.octets += publication.content.len();
-        self.octets -= away.publication.content.len();
+        let Task::Move(wanted) = &self.task else {
+            return false;
+        };
+        let publication = away.taken.take().zip(wanted.to.as_ref());
+        let publication = publication.and_then(|(letter, redrive)| {
+            let sent = wanted.sent(redrive, &letter, false, dialect, now);
+            Some(sent.ok()?.publication)
+        });
+        let Some(publication) = publication else {
+            return false;
+        };
         (away.publication, away.stage) = (publication, Stage::Again);
         self.again.get_or_insert(now.mono);
         true
     }
 
     /// Hands over again what has to be now.
-    pub(super) fn again(&mut self, now: Now, publish: &mut Vec<(Ticket, Publication)>) {
+    pub(super) fn again(&mut self, now: Now, out: &mut Output) {
         if self.again.take_if(|at| *at <= now.mono).is_none() {
             return;
         }
         self.moved.waits = false;
-        for (ticket, away) in &mut self.away {
+        for (ticket, away) in self.mover.held_mut() {
             if away.stage == Stage::Again {
                 away.stage = Stage::Published;
-                publish.push((*ticket, away.publication.clone()));
+                out.publish.push((ticket, away.publication.clone()));
             }
         }
     }
@@ -395,61 +401,40 @@ impl Moving {
     pub(super) fn put_down(&mut self) {
         self.moved.waits = false;
         for (tag, _) in self.withdraw() {
-            self.holds(tag);
+            self.mover.leave(tag);
         }
         self.puts_down = true;
     }
 
-    /// Takes back what the publisher does not have: the deliveries, and why each of them would stay.
-    fn withdraw(&mut self) -> Vec<(DeliveryTag, String)> {
+    /// What the publisher does not have: the deliveries, and why each of them would stay.
+    fn withdraw(&mut self) -> Vec<(u64, String)> {
         self.again = None;
-        let back = self.without(|away| away.stage != Stage::Published);
-        let back = back.into_iter().map(|away| match away.stage {
-            Stage::Again => (away.tag, away.stays_for(Cause::PublisherAway)),
-            _ => (away.tag, UNANSWERED.to_owned()),
+        let back = self.mover.held();
+        let back = back.filter_map(|(tag, away)| match away.stage {
+            Stage::Published => None,
+            Stage::Again => Some((tag, away.stays_for(Cause::PublisherAway))),
+            Stage::Asks(_) | Stage::May => Some((tag, UNANSWERED.to_owned())),
         });
         back.collect()
     }
 
-    fn without(&mut self, those: impl Fn(&Away) -> bool) -> Vec<Away> {
-        let tickets = self.away.iter().filter(|(_, away)| those(away));
-        let tickets: Vec<Ticket> = tickets.map(|(ticket, _)| *ticket).collect();
-        let those = tickets.iter().filter_map(|it| self.away.remove(it));
-        let those: Vec<Away> = those.collect();
-        let octets = those.iter().map(|away| away.publication.content.len());
-        self.octets -= octets.sum::<usize>();
-        those
-    }
-
     /// Nothing is held any more.
     pub(super) fn begin_anew(&mut self) {
-        (self.held, self.first_held) = (0, None);
         self.gone_before = self.moved.gone;
         self.moved.stay.clear();
         self.puts_down = false;
     }
 
     fn goes(&mut self, now: Now) {
-        if let Some(rate) = self.settings.per_second {
+        if let Some(rate) = self.wanted().and_then(|wanted| wanted.per_second) {
             let step = Duration::from_secs(1) / rate.get();
             let behind = Mono(now.mono.0.saturating_sub(CATCHES_UP.as_micros() as u64));
             self.next = self.next.max(behind).after(step);
         }
     }
 
-    /// The oldest delivery that is not to be acked, or not yet.
-    pub(super) fn first_unacked(&self) -> Option<DeliveryTag> {
-        let away = self.away.values().next().map(|away| away.tag);
-        self.first_held.into_iter().chain(away).min()
-    }
-
-    fn holds(&mut self, tag: DeliveryTag) {
-        self.held += 1;
-        self.first_held = self.first_held.into_iter().chain([tag]).min();
-    }
-
-    fn stays(&mut self, tag: DeliveryTag, why: String) {
-        self.holds(tag);
+    fn stays(&mut self, tag: u64, why: String) {
+        self.mover.leave(tag);
         let stay = &mut self.moved.stay;
         let why = match stay.len() < MOST_REASONS || stay.contains_key(&why) {
             true => why,

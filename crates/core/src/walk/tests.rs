@@ -123,7 +123,7 @@ impl WalkRig {
 
     fn is_delivered(&mut self, key: &str, properties: Bytes, body: &str, redelivered: bool) {
         let channel = self.channel();
-        let tag = self.machine.channel.delivered + 1;
+        let tag = self.machine.moving.mover.next_tag();
         let deliver = method(channel, MethodId::BASIC_DELIVER, |a| {
             a.shortstr(b"dlx-proxy")
                 .longlong(tag)

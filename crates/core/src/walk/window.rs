@@ -4,8 +4,6 @@
 //! consumes again (S12.7). Nothing is on its way then (S12.6), and the tags sort by age, as a quorum queue puts back by consumers in the order of
 //! their names: so the order stays.
 
-use crate::amqp::ids::DeliveryTag;
-
 pub(super) const LARGEST: u64 = u16::MAX as u64;
 
 /// What the consumer of now may hold, and holds.
@@ -47,13 +45,13 @@ impl Window {
         self.room = self.room.saturating_sub(by);
     }
 
-    pub(super) fn came(&mut self, DeliveryTag(tag): DeliveryTag) {
+    pub(super) fn came(&mut self, tag: u64) {
         self.held += 1;
         self.last = tag;
     }
 
     /// A message is acked. Those of consumers before make no room. True: it does.
-    pub(super) fn acked(&mut self, DeliveryTag(tag): DeliveryTag) -> bool {
+    pub(super) fn acked(&mut self, tag: u64) -> bool {
         let makes_room = tag > self.before && self.held > 0;
         self.held -= u64::from(makes_room);
         makes_room

@@ -43,7 +43,7 @@ fn a_signal_becomes_a_dead_letter_and_is_acked_after_it() {
     rig.settle(&[(*ticket, Outcome::Confirmed)]);
     assert_eq!(rig.settlements(), [(MethodId::BASIC_ACK, 1, false)]);
     assert_eq!(rig.machine.held(), 0);
-    assert_eq!(rig.machine.consumer.ledger.bytes(), 0);
+    assert_eq!(rig.machine.consumer.mover.octets, 0);
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn what_it_holds_goes_back_and_it_consumes_when_the_publisher_is_up() {
     assert_eq!(rig.said(), [CANCEL, returned(3, true)]);
     assert_eq!(rig.events(), [Event::HandedOver, Event::Consuming(false)]);
     assert_eq!(
-        (rig.machine.held(), rig.machine.consumer.ledger.bytes()),
+        (rig.machine.held(), rig.machine.consumer.mover.octets),
         (0, 0)
     );
     // On its way when the consumer was cancelled.
@@ -83,7 +83,7 @@ fn of_a_delivery_that_has_not_come_whole_the_rest_is_awaited() {
     rig.broker(rest);
     assert_eq!(rig.said(), [returned(2, false)]);
     assert_eq!(
-        (rig.machine.held(), rig.machine.consumer.ledger.bytes()),
+        (rig.machine.held(), rig.machine.consumer.mover.octets),
         (0, 0)
     );
 }

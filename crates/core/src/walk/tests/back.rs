@@ -92,17 +92,17 @@ fn where_nothing_can_be_bound_to_the_queue_it_goes_by_the_default_exchange() {
     let mut rig = back(Destination::Source);
     rig.goes();
     rig.settles(1, Outcome::Refused(Cause::NoExchange));
-    assert!(!rig.machine.progress().1.expect("it moves").waits);
+    assert!(!rig.machine.progress().summary.moved.waits);
     rig.pass(0);
     assert_eq!(rig.goes(), way(1, "", "orders"));
     rig.settles(1, Outcome::Refused(Cause::NoExchange));
-    let stay = &rig.machine.progress().1.expect("it moves").stay;
+    let stay = &rig.machine.progress().summary.moved.stay;
     assert_eq!(stay["no_exchange"], 1, "not for ever");
 
     let mut forbidden = back(Destination::Source);
     forbidden.goes();
     forbidden.settles(1, Outcome::Refused(Cause::Forbidden));
-    let stay = &forbidden.machine.progress().1.expect("it moves").stay;
+    let stay = &forbidden.machine.progress().summary.moved.stay;
     assert_eq!(stay["forbidden"], 1, "it could be lost there");
 
     let mut cancelled = back(Destination::Source);
@@ -127,7 +127,7 @@ fn what_a_message_says_of_its_past_takes_the_right_to_publish_so() {
     rig.broker(&close(2, 403, REFUSED, MethodId::BASIC_PUBLISH));
     assert!(rig.handed().is_empty());
     rig.comes_with("dead", died());
-    let stay = &rig.machine.progress().1.expect("it moves").stay;
+    let stay = &rig.machine.progress().summary.moved.stay;
     assert_eq!((stay.len(), stay[REFUSED]), (1, 2));
 
     for (code, text) in [

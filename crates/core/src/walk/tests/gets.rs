@@ -16,7 +16,7 @@ impl WalkRig {
     /// It is a classic queue without consumers, with so many messages: whether it is deleted with its last one is asked.
     fn is_alone(&mut self, ready: u32) {
         self.counted_with(1, ready, 0);
-        if self.machine.moving.is_some() {
+        if self.machine.moving.wanted().is_some() {
             self.asks(true, 1);
             self.rolled_back();
         }
@@ -50,7 +50,7 @@ impl WalkRig {
 
     fn is_got(&mut self, key: &str) {
         let channel = self.channel();
-        let tag = self.machine.channel.delivered + 1;
+        let tag = self.machine.moving.mover.next_tag();
         let got = method(channel, MethodId::BASIC_GET_OK, |a| {
             a.longlong(tag)
                 .octet(0)
@@ -178,7 +178,7 @@ fn what_is_got_and_gone_makes_room() {
         rig.methods().last().expect("the end").1,
         MethodId::BASIC_QOS
     );
-    assert_eq!(rig.machine.progress().1.expect("it moves").gone, 258);
+    assert_eq!(rig.machine.progress().summary.moved.gone, 258);
 }
 
 /// Somebody has seen enough: what is on its way comes first.

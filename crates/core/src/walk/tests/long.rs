@@ -175,13 +175,13 @@ fn an_alarm_while_it_holds_much_ends_it() {
         }
         rig.one("meant", "");
         for _ in 0..35 {
-            rig.settles(1, Outcome::Refused(Cause::PublisherAway));
+            rig.settles(messages, Outcome::Refused(Cause::PublisherAway));
             rig.pass(1_000);
             rig.fx.out.publish.clear();
         }
         assert_eq!(rig.machine.state != State::Walking, ends, "{messages}");
         if ends {
-            rig.settles(1, Outcome::Refused(Cause::PublisherAway));
+            rig.settles(messages, Outcome::Refused(Cause::PublisherAway));
             rig.cancelled();
             rig.goes_back();
             let stay = vec![("publisher_away".to_owned(), 1)];

@@ -187,7 +187,7 @@ fn what_nobody_can_publish_now_is_handed_over_again() {
     rig.comes("a", "");
     assert_eq!(rig.handed(), [1]);
     rig.settles(1, Outcome::Refused(Cause::PublisherAway));
-    assert!(rig.machine.progress().1.expect("it moves").waits);
+    assert!(rig.machine.progress().summary.moved.waits);
     assert!(!rig.machine.wants_read(Leg::Broker, 0), "it waits");
     rig.pass(999);
     assert!(rig.handed().is_empty());
@@ -226,7 +226,7 @@ fn what_may_have_arrived_is_told_from_what_never_left() {
     }
     rig.settles(1, Outcome::Refused(Cause::Unconfirmed));
     rig.settles(2, Outcome::Refused(Cause::PublisherAway));
-    assert!(rig.machine.progress().1.expect("it moves").waits);
+    assert!(rig.machine.progress().summary.moved.waits);
     rig.pass(1_000);
     rig.settles(1, Outcome::Refused(Cause::PublisherAway));
     rig.input(Input::Enough);
@@ -367,7 +367,7 @@ fn what_stays_is_put_back_in_time_and_met_again() {
     rig.methods();
     rig.puts_back();
     assert_eq!(consumed(&rig.sent()), Some(false), "at once");
-    assert_eq!(rig.machine.progress().0.seen, 0);
+    assert_eq!(rig.machine.progress().summary.seen, 0);
 }
 
 /// Its bounds have no end, but the beginning has one.
@@ -400,9 +400,9 @@ fn a_redrive_that_cannot_begin_says_so() {
         }
     }
     assert_eq!(begins.fx.out.ended, None, "it has begun");
-    assert!(begins.machine.progress().0.starves);
+    assert!(begins.machine.progress().summary.starves);
     begins.comes("a", "");
-    assert!(!begins.machine.progress().0.starves);
+    assert!(!begins.machine.progress().summary.starves);
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn a_redrive_passes_on_if_it_puts_any_back() {
         rig.comes_again("other");
     }
     assert_eq!(rig.methods(), [], "one has no outcome yet");
-    rig.settles(1, Outcome::Confirmed);
+    rig.settles(2, Outcome::Confirmed);
     assert_eq!(rig.acked(), [2]);
     rig.comes_again("other");
     assert_eq!(rig.widens(), 3);
@@ -155,5 +155,5 @@ fn what_a_pause_puts_back_keeps_its_place_too() {
     rig.comes("new", "");
     rig.cancelled();
     rig.goes_back();
-    assert_eq!(rig.machine.progress().0.taken, 65);
+    assert_eq!(rig.machine.progress().summary.taken, 65);
 }

@@ -1,0 +1,223 @@
+//! One channel that takes the messages of a queue, and settles each of them when it is decided what becomes of it.
+//!
+//! ```text
+//! deliver, get-ok ─▶ Delivery ─ a decision ─┬─ ack · reject · give back
+//!                                           ├─ leave: unsettled until the channel ends
+//!                                           └─ hold: published ─ the outcome of its ticket ─▶ one of these
+//! ```
+//! Acks wait for `Mover::flush`: the broker pays for each frame, so what has nothing unsettled before it is acked with `multiple`.
+
+use std::collections::BTreeMap;
+
+use crate::amqp::frame::Kind;
+use crate::amqp::ids::{ChannelId, DeliveryTag};
+use crate::amqp::method::MethodId;
+use crate::amqp::reply;
+use crate::link::Frame;
+use crate::machine::{Effects, Mono, Ticket};
+
+pub(crate) use self::delivery::{Delivery, Keep};
+
+mod delivery;
+#[cfg(test)]
+mod tests;
+
+const UNREADABLE: &str = "the broker sent a message that cannot be read";
+
+/// `K`: what a message without an outcome is kept with.
+#[derive(Debug)]
+pub(crate) struct Mover<K> {
+    channel: ChannelId,
+    arriving: Option<Delivery>,
+    /// The ticket of tag 0 in this life of the channel. Tickets of earlier lives are not above it, so they find nothing.
+    base: u64,
+    /// The tag of the last delivery.
+    last: u64,
+    held: BTreeMap<u64, Held<K>>,
+    /// Octets of these.
+    pub(crate) octets: usize,
+    /// Messages that are left unsettled, and the oldest of them.
+    pub(crate) left: u64,
+    first_left: Option<u64>,
+    /// To be acked at the next flush.
+    done: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Held<K> {
+    came: Mono,
+    octets: usize,
+    kept: K,
+}
+
+// === impl Mover ===
+
+impl<K> Mover<K> {
+    /// All its tickets are above `base`.
+    pub(crate) fn new(channel: ChannelId, base: u64) -> Mover<K> {
+        Mover {
+            channel,
+            arriving: None,
+            base,
+            last: 0,
+            held: BTreeMap::new(),
+            octets: 0,
+            left: 0,
+            first_left: None,
+            done: Vec::new(),
+        }
+    }
+
+    /// The channel is gone: the broker has all again that is unsettled. The next life may have another number.
+    pub(crate) fn forget(&mut self, next: ChannelId) {
+        *self = Mover::new(next, self.base + self.last);
+    }
+
+    /// A frame of the channel; the message, if it is the last frame of one.
+    ///
+    /// # Errors
+    /// What the broker did wrong.
+    pub(crate) fn frame(
+        &mut self,
+        frame: Frame<'_>,
+        keep: Keep,
+    ) -> Result<Option<Delivery>, &'static str> {
+        let read = match (frame.kind, frame.method(), &mut self.arriving) {
+            (_, Some(id @ (MethodId::BASIC_DELIVER | MethodId::BASIC_GET_OK)), _) => {
+                let begun = Delivery::begin(id == MethodId::BASIC_GET_OK, frame.payload);
+                let begun = begun.map_err(|_| UNREADABLE)?;
+                self.last += 1;
+                if begun.tag != self.last {
+                    return Err("the broker sent a delivery tag out of order");
+                }
+                self.arriving = Some(begun);
+                return Ok(None);
+            }
+            (Kind::Header, _, Some(arriving)) => arriving.header(frame.payload, keep),
+            (Kind::Body, _, Some(arriving)) => arriving.body(frame.payload),
+            (Kind::Header | Kind::Body, _, None) => return Err(UNREADABLE),
+            (Kind::Method | Kind::Heartbeat | Kind::Other(_), ..) => return Ok(None),
+        };
+        read.map_err(|_| UNREADABLE)?;
+        Ok(self.arriving.take_if(|arriving| arriving.is_whole()))
+    }
+
+    // --- what has no outcome
+
+    /// A message is published: it has no outcome until that of its ticket.
+    pub(crate) fn hold(&mut self, tag: u64, octets: usize, came: Mono, kept: K) -> Ticket {
+        self.octets += octets;
+        self.held.insert(tag, Held { came, octets, kept });
+        Ticket(self.base + tag)
+    }
+
+    /// The message of a ticket, if it has no outcome yet.
+    pub(crate) fn of(&mut self, ticket: Ticket) -> Option<(u64, &mut K)> {
+        let tag = ticket.0.checked_sub(self.base)?;
+        let held = self.held.get_mut(&tag)?;
+        Some((tag, &mut held.kept))
+    }
+
+    /// With their tags, the oldest first.
+    pub(crate) fn held(&self) -> impl DoubleEndedIterator<Item = (u64, &K)> {
+        self.held.iter().map(|(tag, held)| (*tag, &held.kept))
+    }
+
+    /// With their tickets, the oldest first.
+    pub(crate) fn held_mut(&mut self) -> impl Iterator<Item = (Ticket, &mut K)> {
+        let base = self.base;
+        let held = self.held.iter_mut();
+        held.map(move |(tag, held)| (Ticket(base + tag), &mut held.kept))
+    }
+
+    /// How many have no outcome.
+    pub(crate) fn count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// When the oldest of them has come.
+    pub(crate) fn oldest(&self) -> Option<Mono> {
+        self.held.values().next().map(|held| held.came)
+    }
+
+    /// None is held, and none is coming.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.held.is_empty() && self.arriving.is_none()
+    }
+
+    // --- what becomes of a message, held or not
+
+    pub(crate) fn ack(&mut self, tag: u64) {
+        self.release(tag);
+        self.done.push(tag);
+    }
+
+    /// The broker dead-letters it.
+    pub(crate) fn reject<O>(&mut self, tag: u64, fx: &mut Effects<O>) {
+        self.release(tag);
+        let out = fx.broker.build(&[]);
+        reply::reject(out, self.channel, DeliveryTag(tag), false);
+    }
+
+    /// Back to its queue.
+    pub(crate) fn give_back<O>(&mut self, tag: u64, fx: &mut Effects<O>) {
+        self.release(tag);
+        let out = fx.broker.build(&[]);
+        reply::nack(out, self.channel, DeliveryTag(tag), false, true);
+    }
+
+    /// Back to their queue, whatever is held. What is done has to be flushed before.
+    pub(crate) fn give_all_back<O>(&mut self, fx: &mut Effects<O>) {
+        if let Some((last, _)) = self.held.pop_last() {
+            self.held.clear();
+            self.octets = 0;
+            let out = fx.broker.build(&[]);
+            reply::nack(out, self.channel, DeliveryTag(last), true, true);
+        }
+    }
+
+    /// It stays unsettled until the channel ends. It is not remembered, as there may be many.
+    pub(crate) fn leave(&mut self, tag: u64) {
+        self.left += 1;
+        self.first_left = self.first_left.into_iter().chain([tag]).min();
+        self.release(tag);
+    }
+
+    fn release(&mut self, tag: u64) {
+        let held = self.held.remove(&tag);
+        self.octets -= held.map_or(0, |held| held.octets);
+    }
+
+    /// Acks what is done. How many those are.
+    pub(crate) fn flush<O>(&mut self, fx: &mut Effects<O>) -> u32 {
+        if self.done.is_empty() {
+            return 0;
+        }
+        let mut done = std::mem::take(&mut self.done);
+        done.sort_unstable();
+        let held = self.held.keys().next().copied();
+        let unsettled = self.first_left.into_iter().chain(held).min();
+        let together = done.partition_point(|tag| unsettled.is_none_or(|first| *tag < first));
+        let out = fx.broker.build(&[]);
+        for (at, tag) in (1..).zip(&done).skip(together.saturating_sub(1)) {
+            reply::ack(
+                out,
+                self.channel,
+                DeliveryTag(*tag),
+                at == together && at > 1,
+            );
+        }
+        let acked = done.len() as u32;
+        done.clear();
+        self.done = done;
+        acked
+    }
+}
+
+#[cfg(test)]
+impl<K> Mover<K> {
+    /// The tag that the next delivery must have.
+    pub(crate) fn next_tag(&self) -> u64 {
+        self.last + 1
+    }
+}

@@ -1,0 +1,123 @@
+//! A message of a queue, put together from its frames.
+
+use bytes::Bytes;
+
+use crate::amqp::content::{Content, PREFIX, body_size};
+use crate::amqp::cursor::Malformed;
+use crate::amqp::ids::ShortStr;
+use crate::amqp::method::{Deliver, GetOk};
+use crate::letter::{Hash, Letter};
+
+/// The largest message that is kept whole: RabbitMQ's own default limit up to 3.13. Of larger ones only the end is awaited.
+const LARGEST: u64 = 128 << 20;
+
+/// How much is kept of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// All of it, unless it is too large.
+    Whole,
+    /// So many octets of its body, and the hash of all of them.
+    Begin(usize),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Delivery {
+    pub(crate) tag: u64,
+    pub(crate) redelivered: bool,
+    pub(crate) exchange: ShortStr,
+    pub(crate) routing_key: ShortStr,
+    properties: Bytes,
+    body: Vec<u8>,
+    /// Octets of the body: those that are kept at most, all, and those that have come, once the header has.
+    most: usize,
+    size: u64,
+    came: Option<u64>,
+    hash: Option<Hash>,
+}
+
+// === impl Delivery ===
+
+impl Delivery {
+    /// `basic.deliver`, or `basic.get-ok`.
+    pub(super) fn begin(is_got: bool, payload: &[u8]) -> Result<Delivery, Malformed> {
+        let (tag, redelivered, exchange, routing_key) = if is_got {
+            let of = GetOk::parse(payload)?;
+            (of.delivery_tag, of.redelivered, of.exchange, of.routing_key)
+        } else {
+            let of = Deliver::parse(payload)?;
+            (of.delivery_tag, of.redelivered, of.exchange, of.routing_key)
+        };
+        Ok(Delivery {
+            tag: tag.0,
+            redelivered,
+            exchange: ShortStr::copy(exchange).ok_or(Malformed)?,
+            routing_key: ShortStr::copy(routing_key).ok_or(Malformed)?,
+            ..Delivery::default()
+        })
+    }
+
+    /// The payload of its header.
+    pub(super) fn header(&mut self, payload: &[u8], keep: Keep) -> Result<(), Malformed> {
+        self.size = body_size(payload)?;
+        self.properties = Bytes::copy_from_slice(payload.get(PREFIX..).ok_or(Malformed)?);
+        (self.most, self.hash) = match keep {
+            Keep::Whole if self.whole() > LARGEST => (0, None),
+            Keep::Whole => (usize::MAX, None),
+            Keep::Begin(octets) => (octets, Some(Hash::default())),
+        };
+        let expected = self.size.min(LARGEST) as usize;
+        self.body.reserve_exact(expected.min(self.most));
+        self.came = Some(0);
+        Ok(())
+    }
+
+    /// A body frame.
+    pub(super) fn body(&mut self, piece: &[u8]) -> Result<(), Malformed> {
+        *self.came.as_mut().ok_or(Malformed)? += piece.len() as u64;
+        if let Some(hash) = &mut self.hash {
+            hash.octets(piece);
+        }
+        let room = self.most - self.body.len();
+        self.body
+            .extend_from_slice(piece.get(..room).unwrap_or(piece));
+        Ok(())
+    }
+
+    /// True when its last octet has come.
+    pub(super) fn is_whole(&self) -> bool {
+        self.came.is_some_and(|came| came >= self.size)
+    }
+
+    /// Octets of its header and its body.
+    pub(crate) fn whole(&self) -> u64 {
+        self.size
+            .saturating_add((PREFIX + self.properties.len()) as u64)
+    }
+
+    /// Octets that are kept of it.
+    pub(crate) fn octets(&self) -> usize {
+        self.properties.len() + self.body.len()
+    }
+
+    /// Takes its content. `None`: it was too large to be kept.
+    pub(crate) fn content(&mut self) -> Option<Content> {
+        (self.body.len() as u64 == self.size).then(|| Content {
+            properties: self.properties.clone(),
+            body: std::mem::take(&mut self.body).into(),
+        })
+    }
+
+    /// It as the message at this place.
+    pub(crate) fn letter(self, position: u64) -> Letter {
+        Letter {
+            position,
+            exchange: self.exchange,
+            routing_key: self.routing_key,
+            redelivered: self.redelivered,
+            properties: self.properties,
+            body: self.body.into(),
+            body_hash: self.hash.unwrap_or_default().finish(),
+            size: self.size,
+        }
+    }
+}
