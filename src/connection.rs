@@ -10,7 +10,7 @@ use tokio_util::compat::TokioAsyncReadCompatExt;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::net::dial::Way;
-use crate::net::nodes::{Address, Node};
+use crate::net::nodes::Address;
 use kit::Kit;
 
 mod kit;
@@ -24,30 +24,10 @@ pub struct Access {
     pub way: Way,
 }
 
-/// Where a connection leads.
-enum To {
-    /// To the first address that accepts.
-    Any(Node),
-    One(Address),
-}
-
 // === impl Access ===
 
 impl Access {
-    /// A connection in that vhost, at the first address of the node that accepts. `name`: as the management UI shows it.
-    ///
-    /// # Errors
-    /// What the broker says, or the system.
-    pub async fn connect(
-        &self,
-        node: &Node,
-        vhost: &Vhost,
-        name: &str,
-    ) -> Result<Connection, lapin::Error> {
-        self.connect_to(To::Any(node.clone()), vhost, name).await
-    }
-
-    /// The same at one address.
+    /// A connection in that vhost, at that address. `name`: as the management UI shows it.
     ///
     /// # Errors
     /// What the broker says, or the system.
@@ -57,16 +37,7 @@ impl Access {
         vhost: &Vhost,
         name: &str,
     ) -> Result<Connection, lapin::Error> {
-        self.connect_to(To::One(address.clone()), vhost, name).await
-    }
-
-    async fn connect_to(
-        &self,
-        to: To,
-        vhost: &Vhost,
-        name: &str,
-    ) -> Result<Connection, lapin::Error> {
-        let (To::Any(node) | To::One(Address { node, .. })) = &to;
+        let node = &address.node;
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
         let uri = AMQPUri {
             scheme: AMQPScheme::AMQP,
@@ -82,12 +53,9 @@ impl Access {
             query: Default::default(),
         };
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        let way = self.way.clone();
+        let (way, address) = (self.way.clone(), address.clone());
         let connect = async move |_: AMQPUri, _: Runtime<Kit>| {
-            let connected = match &to {
-                To::Any(node) => way.to(node).await,
-                To::One(address) => way.to_address(address).await,
-            };
+            let connected = way.to_address(&address).await;
             let socket = connected.map_err(|error| ErrorKind::IOError(Arc::new(error)))?;
             Ok(AsyncTcpStream::Plain(socket.compat()))
         };

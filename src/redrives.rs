@@ -67,7 +67,10 @@ impl Redrives {
     /// # Errors
     /// When another is at work in that queue, or too many are in all, or messages are to go where nobody may send them.
     pub fn begin(&self, order: Order) -> Result<u64, NotBegun> {
-        let (most, now) = (self.limits.now().fixed.redrives, self.walks.clock.now());
+        let (most, now) = (
+            self.limits.now().fixed.redrives,
+            self.walks.walker.clock.now(),
+        );
         let mut walking = None;
         let begun = self
             .book()
@@ -142,7 +145,7 @@ impl Redrives {
 
     /// `None`: it did not end in time.
     fn ended(&self, id: u64, ended: Option<Ended>) {
-        let now = self.walks.clock.now();
+        let now = self.walks.walker.clock.now();
         let stopped = ended
             .as_ref()
             .and_then(|ended| Some(ended.as_ref().ok()?.stopped));

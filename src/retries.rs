@@ -9,34 +9,36 @@
 //! Nothing is published, and only `purge` acks, so that nothing can be lost: it is the broker that moves a message, and the broker that puts one
 //! back when this program is killed.
 
+use std::future::pending;
 use std::time::Duration;
 
 use thiserror::Error;
 
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::connection::Access;
+use crate::amqp::reply_code::NOT_FOUND;
+use crate::letter::Letter;
+use crate::link::Login;
 use crate::management::{Api, DelayQueue, NoAnswer};
-use crate::net::nodes::Node;
+use crate::net::walks::Walker;
 use crate::objects::Names;
+use crate::walk::{Bodies, Bounds, Failure, Settings, Summary, Task};
 
-mod broker;
 mod list;
 mod release;
 mod sources;
-mod waiting;
 
 pub use list::{Listing, list};
 pub use release::{Releases, Wanted, release};
 
-/// For each answer of the broker.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How many messages that stay are held at most, until a delay queue has been walked along: meanwhile they can neither come back nor be seen by others.
+const MOST_ASIDE: u64 = u16::MAX as u64;
 
 #[derive(Clone)]
 pub struct Place {
-    /// The broker: the first that lets us in.
-    pub nodes: Vec<Node>,
-    /// As who may read the delay queues.
-    pub access: Access,
+    /// Connects to the broker.
+    pub walker: Walker,
+    /// As who may read the delay queues; the vhost is each walk's own.
+    pub login: Login,
     /// The vhosts to look into.
     pub vhosts: Vec<Vhost>,
     /// The names of the proxy's own queues.
@@ -55,21 +57,13 @@ pub enum Error {
     /// The management API says nothing.
     #[error("the management API does not say which delay queues there are: {0}")]
     Management(#[from] NoAnswer),
-    /// Nobody there, or refused.
-    #[error("cannot connect to {node}, vhost {vhost}: {source}")]
-    Connect {
-        /// The last that was tried.
-        node: Node,
+    /// The broker cannot be reached, or has refused something.
+    #[error("the broker was asked about {queue} in vhost {vhost}: {failure}")]
+    Broker {
         vhost: Vhost,
-        /// What the broker, or the system, says.
-        source: lapin::Error,
+        queue: ShortStr,
+        failure: Failure,
     },
-    /// Somebody is there, but says nothing.
-    #[error("no answer of the broker within {} seconds", PATIENCE.as_secs())]
-    Silent,
-    /// Something was refused, or the connection was lost.
-    #[error("the broker was asked about {queue}: {source}")]
-    Refused { queue: String, source: lapin::Error },
 }
 
 fn not_there(vhost: &Vhost, queue: &ShortStr) -> String {
@@ -96,5 +90,50 @@ impl Place {
         let mut found = management.delay_queues(vhost, &self.names).await?;
         found.retain(|queue| wanted.is_empty() || wanted.contains(&queue.millis));
         Ok(found)
+    }
+
+    /// Walks along the first `messages` of a queue. `None`: there is no such queue.
+    async fn walk(
+        &self,
+        vhost: &Vhost,
+        queue: &ShortStr,
+        (messages, task): (u64, Task),
+        mut see: impl FnMut(Letter) + Send,
+    ) -> Result<Option<Summary>, Error> {
+        let settings = Settings {
+            login: Login {
+                vhost: vhost.clone(),
+                ..self.login.clone()
+            },
+            queue: queue.clone(),
+            bounds: Bounds {
+                messages,
+                held: MOST_ASIDE,
+                octets: u64::MAX,
+                time: Duration::MAX,
+            },
+            task,
+        };
+        let sees = |letter| {
+            see(letter);
+            true
+        };
+        match self.walker.walk(settings, pending(), sees).await {
+            Ok(summary) => Ok(Some(summary)),
+            Err(Failure::Refused {
+                code: NOT_FOUND, ..
+            }) => Ok(None),
+            Err(failure) => Err(Error::Broker {
+                vhost: vhost.clone(),
+                queue: queue.clone(),
+                failure,
+            }),
+        }
+    }
+
+    /// How many messages there are, and how many consumers.
+    async fn count(&self, vhost: &Vhost, queue: &ShortStr) -> Result<Option<Summary>, Error> {
+        let task = Task::Look(Bodies::Begin);
+        self.walk(vhost, queue, (0, task), |_| ()).await
     }
 }

@@ -111,6 +111,7 @@ pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, P
         body: parameters.octets("body")?,
         died_by: parameters.read("older-than", older_than)?,
         ids: ids.collect::<Result<_, _>>()?,
+        waits: None,
     })
 }
 

@@ -101,7 +101,7 @@ impl Looks {
     }
 
     pub(super) fn now(&self) -> Wall {
-        self.walks.clock.now().wall
+        self.walks.walker.clock.now().wall
     }
 
     /// Ends all looks, and waits until what they have taken is put back.
@@ -168,6 +168,7 @@ impl Looks {
             let wants_more = |letter| see(&mut seen, letter);
             let ended = looks
                 .walks
+                .walker
                 .walk(settings, stopped.cancelled_owned(), wants_more)
                 .await;
             (ended, seen)
@@ -196,7 +197,11 @@ impl Looks {
         let within = self.limits.now().look_timeout;
         let login = credentials.login(vhost);
         let stopped = self.stop.child_token().cancelled_owned();
-        let answers = self.walks.readable(login, queues, within, stopped).await;
+        let answers = self
+            .walks
+            .walker
+            .readable(login, queues, within, stopped)
+            .await;
         if answers == Err(Failure::Silent) {
             self.metrics.limit_met(Limit::LookTimeout);
         }
@@ -217,10 +222,10 @@ impl Looks {
         let share = self.share(credentials).await?;
         let permit = self.permit().await?;
         let attempt = self.attempt(credentials, peer);
-        let (walks, stopped) = (self.walks.clone(), self.stop.child_token());
+        let (walker, stopped) = (self.walks.walker.clone(), self.stop.child_token());
         let import = async move {
             let _held = (share, permit);
-            walks.import(settings, stopped.cancelled_owned()).await
+            walker.import(settings, stopped.cancelled_owned()).await
         };
         let import = self.tasks.spawn_on(import, self.walks.thread.runtime());
         let imported = import.await.ok().flatten().ok_or_else(broke_off)?;

@@ -1,6 +1,7 @@
 //! What each part is told of the settings: the only place that knows both.
 
 use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -15,8 +16,10 @@ use crate::intake;
 use crate::link::Login;
 use crate::machine::{Budget, LiveLimits};
 use crate::management;
-use crate::net::dial::Way;
-use crate::net::nodes;
+use crate::net::clock::SystemClock;
+use crate::net::dial::{Dialer, Way};
+use crate::net::nodes::{self, Nodes};
+use crate::net::walks::Walker;
 use crate::own_user::OwnUser;
 use crate::publisher;
 use crate::recorder;
@@ -28,6 +31,9 @@ use crate::telemetry::Metrics;
 use crate::tls::{Certificates, Client, Connector};
 
 use super::BindError;
+
+/// How long a node of the broker may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn session(config: &Config) -> session::Settings {
     session::Settings {
@@ -136,8 +142,11 @@ pub(super) fn hook(config: &Config, tls: Option<Connector>) -> Option<hook::Serv
 pub fn retries(config: &Config) -> Result<retries::Place, BindError> {
     let certificates = certificates(config)?;
     Ok(retries::Place {
-        nodes: config.upstream.nodes.clone(),
-        access: access(config, &certificates),
+        walker: Walker {
+            dialer: dialer(config, &certificates, &Metrics::new()),
+            clock: SystemClock::start(),
+        },
+        login: login(config),
         vhosts: config.vhosts.clone(),
         names: config.names.clone(),
         management: management(config, certificates.upstream()),
@@ -190,6 +199,15 @@ fn admin(config: &Config) -> Option<Place> {
             Some(Place::of(address, Some(tls)))
         }
         (None, None) => None,
+    }
+}
+
+pub(super) fn dialer(config: &Config, certificates: &Certificates, metrics: &Metrics) -> Dialer {
+    let (nodes, order) = (&config.upstream.nodes, config.upstream_order);
+    Dialer {
+        nodes: Nodes::new(nodes, order, metrics.clone()),
+        way: way(config, certificates),
+        within: CONNECT_TIMEOUT,
     }
 }
 

@@ -1,7 +1,6 @@
 //! What several parts of a proxy are given, and the parts that are made of it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::admin::files::Files;
 use crate::admin::looks::Looks;
@@ -18,10 +17,9 @@ use crate::net::background::Background;
 use crate::net::clock::{Clock, SystemClock};
 use crate::net::dial::Dialer;
 use crate::net::links::Opener;
-use crate::net::nodes::Nodes;
 use crate::net::permits::Permits;
 use crate::net::vhosts::Hub;
-use crate::net::walks::Walks;
+use crate::net::walks::{Walker, Walks};
 use crate::recent::RecentDeaths;
 use crate::redrives::Redrives;
 use crate::session;
@@ -29,9 +27,6 @@ use crate::telemetry::Metrics;
 use crate::tls::Certificates;
 
 use super::{Live, parts};
-
-/// How long a node of the broker may take to accept a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct Shared<'a> {
     config: &'a Config,
@@ -59,12 +54,7 @@ impl<'a> Shared<'a> {
     ) -> Shared<'a> {
         let clock = SystemClock::start();
         let settings = Arc::new(parts::session(config));
-        let nodes = &config.upstream.nodes;
-        let dialer = Dialer {
-            nodes: Nodes::new(nodes, config.upstream_order, metrics.clone()),
-            way: parts::way(config, &certificates),
-            within: CONNECT_TIMEOUT,
-        };
+        let dialer = parts::dialer(config, &certificates, &metrics);
         let readiness = Readiness::new(config.vhosts.iter().cloned());
         readiness.behind(dialer.nodes.clone(), metrics.clone());
         readiness.logs_in_as(parts::own_user(config), config.ready_when_refused);
@@ -123,8 +113,10 @@ impl<'a> Shared<'a> {
 
     pub(super) fn walks(&self, hub: &Hub, thread: Background) -> Walks {
         Walks {
-            dialer: self.dialer.clone(),
-            clock: self.clock,
+            walker: Walker {
+                dialer: self.dialer.clone(),
+                clock: self.clock,
+            },
             hub: hub.clone(),
             thread,
         }

@@ -190,16 +190,6 @@ impl Dialer {
 // === impl Way ===
 
 impl Way {
-    /// A connection to the first address of a node that accepts.
-    ///
-    /// # Errors
-    /// What the system says, or the handshake of TLS.
-    pub async fn to(&self, node: &Node) -> io::Result<Socket> {
-        let stream = TcpStream::connect((node.host.as_str(), node.port)).await?;
-        self.on(stream, &node.host, None, self.client().as_deref())
-            .await
-    }
-
     /// A connection of the proxy's own to one address of a node.
     ///
     /// # Errors

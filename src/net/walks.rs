@@ -25,13 +25,19 @@ use super::vhosts::Hub;
 
 #[derive(Clone)]
 pub struct Walks {
-    pub dialer: Dialer,
-    /// The clock of all machines.
-    pub clock: SystemClock,
+    pub walker: Walker,
     /// The publishers, for what is sent back.
     pub hub: Hub,
     /// Where they take their steps.
     pub thread: Background,
+}
+
+/// Runs machines on connections of their own.
+#[derive(Clone)]
+pub struct Walker {
+    pub dialer: Dialer,
+    /// The clock of all machines.
+    pub clock: SystemClock,
 }
 
 /// Gives each message to a function, which says whether it wants more.
@@ -66,6 +72,31 @@ impl Walks {
         Background::start("redrives", NICER)
     }
 
+    /// Moves messages of a queue. Whoever has the sender can pause the walk or end it.
+    pub fn moving(
+        &self,
+        settings: Settings,
+        progress: watch::Sender<Progress>,
+    ) -> (mpsc::Sender<Input>, impl Future<Output = Ended> + use<>) {
+        let Walker { dialer, clock } = &self.walker;
+        let connector = dialer.connector(|_| ());
+        let (sender, mut told, mut drive) =
+            Mover::drive(&self.hub, settings, progress, *clock, connector);
+        let (thread, nodes) = (self.thread.clone(), dialer.nodes.clone());
+        let walking = async move {
+            let walking = thread.run(async move {
+                drive.run(std::future::pending()).await;
+                told.try_recv().unwrap_or(Err(Failure::Silent))
+            });
+            with_nodes(&nodes, walking.await.unwrap_or(Err(Failure::Silent)))
+        };
+        (sender, walking)
+    }
+}
+
+// === impl Walker ===
+
+impl Walker {
     /// Walks along a queue. `wants_more` gets each message, and says whether the walk goes on; when `stopped` is done it does not, either. If this
     /// future is dropped the connection is, too: the broker puts back what was taken, and may count it as failed deliveries.
     ///
@@ -137,26 +168,6 @@ impl Walks {
     ) -> Option<T> {
         let (_sender, inbox) = mpsc::channel(1);
         self.run(machine, Told, inbox, stopped).await
-    }
-
-    /// Moves messages of a queue. Whoever has the sender can pause the walk or end it.
-    pub fn moving(
-        &self,
-        settings: Settings,
-        progress: watch::Sender<Progress>,
-    ) -> (mpsc::Sender<Input>, impl Future<Output = Ended> + use<>) {
-        let connector = self.dialer.connector(|_| ());
-        let (sender, mut told, mut drive) =
-            Mover::drive(&self.hub, settings, progress, self.clock, connector);
-        let (thread, nodes) = (self.thread.clone(), self.dialer.nodes.clone());
-        let walking = async move {
-            let walking = thread.run(async move {
-                drive.run(std::future::pending()).await;
-                told.try_recv().unwrap_or(Err(Failure::Silent))
-            });
-            with_nodes(&nodes, walking.await.unwrap_or(Err(Failure::Silent)))
-        };
-        (sender, walking)
     }
 }
 

@@ -65,6 +65,7 @@ impl Order {
                 most: self.most,
                 per_second: self.per_second,
                 to: self.to.clone(),
+                rejects: false,
                 own_user: own_user.clone(),
                 names: names.clone(),
             })),

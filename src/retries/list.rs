@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use super::broker::{Bounds, Broker, Fate};
 use super::sources::{Source, Sources};
-use super::waiting::Waiting;
 use super::{Error, Place, not_there};
-use crate::net::clock::{Clock, SystemClock};
+use crate::letter::Letter;
+use crate::net::clock::Clock;
+use crate::walk::{Bodies, Task};
 
 /// What waits for a retry.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -54,33 +54,27 @@ pub async fn list(place: &Place, delays: &[u64], messages: u16) -> Result<Listin
     let mut listing = Listing::default();
     for vhost in &place.vhosts {
         let known = place.delays(vhost, delays).await?;
-        let broker = Broker::connect(place, vhost).await?;
-        let (mut sources, clock) = (Sources::default(), SystemClock::start());
+        let mut sources = Sources::default();
         for delay in known {
             let queue = place.names.delay_queue(delay.millis);
-            let Some(counted) = broker.count(&queue).await? else {
+            let looked_at = match delay.has_delivery_limit {
+                false => messages.into(),
+                true => 0,
+            };
+            let (task, now) = (Task::Look(Bodies::Begin), place.walker.clock.now().wall);
+            let sees = |letter: Letter| sources.add(letter.waiting(), now);
+            let walked = place.walk(vhost, &queue, (looked_at, task), sees).await?;
+            let Some(walked) = walked else {
                 listing.notes.push(not_there(vhost, &queue));
                 continue;
             };
-            let bounds = Bounds {
-                seen: match delay.has_delivery_limit {
-                    false => u64::from(messages).min(counted.ready),
-                    true => 0,
-                },
-                held: messages,
-            };
-            let now = clock.now().wall;
-            let walked = broker.walk(&queue, bounds, |properties| {
-                sources.add(Waiting::read(properties), now);
-                Fate::Stays
-            });
             listing.delay_queues.push(DelayQueue {
                 vhost: vhost.to_string(),
                 queue: queue.to_string(),
                 delay_ms: delay.millis,
-                waiting: counted.ready,
+                waiting: walked.ready.unwrap_or(walked.seen),
                 leaving: delay.leaving,
-                looked_at: walked.await?.seen(),
+                looked_at: walked.seen,
                 has_delivery_limit: delay.has_delivery_limit,
             });
             if delay.has_delivery_limit {
@@ -91,14 +85,13 @@ pub async fn list(place: &Place, delays: &[u64], messages: u16) -> Result<Listin
         }
         listing.queues.extend(sources.finish(vhost));
         let queue = place.names.intake_queue();
-        let counted = broker.count(queue).await?;
+        let counted = place.count(vhost, queue).await?;
         listing.intake.extend(counted.map(|counted| Intake {
             vhost: vhost.to_string(),
             queue: queue.to_string(),
-            messages: counted.ready,
-            proxies: counted.consumers,
+            messages: counted.ready.unwrap_or_default(),
+            proxies: counted.consumers.unwrap_or_default(),
         }));
-        broker.end().await;
     }
     Ok(listing)
 }

@@ -4,12 +4,9 @@ use serde::Serialize;
 
 use crate::amqp::ids::ShortStr;
 
-use super::broker::{Bounds, Broker, Fate};
-use super::waiting::Waiting;
 use super::{Error, Place, not_there};
-
-/// How many messages of other queues are put aside at most, until a delay queue has been walked along: the largest prefetch there is.
-const MOST_ASIDE: u16 = u16::MAX;
+use crate::letter::Filter;
+use crate::walk::{Move, Stopped, Task};
 
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
@@ -50,42 +47,30 @@ pub async fn release(place: &Place, wanted: &Wanted) -> Result<Releases, Error> 
     let mut releases = Releases::default();
     for vhost in &place.vhosts {
         let known = place.delays(vhost, &wanted.delays).await?;
-        let broker = Broker::connect(place, vhost).await?;
         for delay in known {
             let queue = place.names.delay_queue(delay.millis);
-            let Some(counted) = broker.count(&queue).await? else {
+            let walk = (u64::MAX, wanted.task(place));
+            let Some(walked) = place.walk(vhost, &queue, walk, |_| ()).await? else {
                 releases.notes.push(not_there(vhost, &queue));
                 continue;
             };
-            let bounds = Bounds {
-                seen: counted.ready,
-                held: MOST_ASIDE,
-            };
-            let walk = broker.walk(&queue, bounds, |properties| {
-                match wanted.takes(Waiting::read(properties).as_ref()) {
-                    true if wanted.removes => Fate::Removed,
-                    true => Fate::Goes,
-                    false => Fate::Stays,
-                }
-            });
-            let walked = walk.await?;
+            let gone = walked.moved.gone;
             releases.delay_queues.push(Released {
                 vhost: vhost.to_string(),
                 queue: queue.to_string(),
-                released: (!wanted.removes).then_some(walked.gone),
-                removed: wanted.removes.then_some(walked.gone),
-                put_back: walked.stay,
-                cut_short: walked.stay >= MOST_ASIDE.into() && walked.seen() < counted.ready,
+                released: (!wanted.removes).then_some(gone),
+                removed: wanted.removes.then_some(gone),
+                put_back: walked.seen.saturating_sub(gone),
+                cut_short: walked.stopped != Stopped::End,
             });
         }
         let intake = place.names.intake_queue();
-        let proxies = broker.count(intake).await?;
-        if !wanted.removes && proxies.is_none_or(|counted| counted.consumers == 0) {
+        let proxies = place.count(vhost, intake).await?;
+        if !wanted.removes && proxies.is_none_or(|counted| counted.consumers == Some(0)) {
             releases.notes.push(format!(
                 "no proxy takes messages from {intake} in vhost {vhost}: what was released waits there until one does"
             ));
         }
-        broker.end().await;
     }
     Ok(releases)
 }
@@ -94,35 +79,18 @@ pub async fn release(place: &Place, wanted: &Wanted) -> Result<Releases, Error> 
 
 impl Wanted {
     /// What no proxy has sent is nobody's retry: it stays until its time is over.
-    fn takes(&self, message: Option<&Waiting>) -> bool {
-        match (message, &self.queue) {
-            (None, _) => false,
-            (Some(_), None) => true,
-            (Some(message), Some(queue)) => message.queue == *queue,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::machine::Wall;
-
-    #[test]
-    fn only_what_is_wanted_goes() {
-        let name = |text: &str| ShortStr::copy(text.as_bytes());
-        let message = Waiting {
-            queue: name("orders").expect("short"),
-            due: Wall(1),
-            attempts: 1,
-        };
-        for (queue, expected) in [(None, true), (name("orders"), true), (name("order"), false)] {
-            let wanted = Wanted {
-                queue,
-                ..Wanted::default()
-            };
-            assert_eq!(wanted.takes(Some(&message)), expected, "{wanted:?}");
-            assert!(!wanted.takes(None), "{wanted:?}");
-        }
+    fn task(&self, place: &Place) -> Task {
+        Task::Move(Box::new(Move {
+            filter: Filter {
+                waits: Some(self.queue.clone()),
+                ..Filter::default()
+            },
+            most: u64::MAX,
+            per_second: None,
+            to: None,
+            rejects: !self.removes,
+            own_user: place.login.user.clone(),
+            names: place.names.clone(),
+        }))
     }
 }

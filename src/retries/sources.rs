@@ -8,9 +8,8 @@ use humantime_serde::re::humantime::format_rfc3339_seconds;
 use serde::Serialize;
 
 use crate::amqp::ids::{ShortStr, Vhost};
+use crate::letter::Waiting;
 use crate::machine::Wall;
-
-use super::waiting::Waiting;
 
 /// The last millisecond that has a name in RFC 3339.
 const LAST: u64 = 253_402_300_799_999;

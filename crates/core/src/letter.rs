@@ -22,6 +22,7 @@ mod tests;
 mod text;
 mod time;
 mod view;
+mod waiting;
 
 pub use deaths::Death;
 pub use error::ErrorHeaders;
@@ -34,6 +35,7 @@ pub use line::{Line, NoLine};
 pub use text::is_harmless;
 pub use time::{rfc_3339, rfc_3339_millis};
 pub use view::{Body, Detail, Encoding, Summary};
+pub use waiting::Waiting;
 
 /// A message that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

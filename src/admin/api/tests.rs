@@ -23,7 +23,7 @@ use crate::net::nodes::{Node, Nodes, Order};
 use crate::net::permits::Permits;
 use crate::net::proxy_protocol::Told;
 use crate::net::vhosts::Hub;
-use crate::net::walks::Walks;
+use crate::net::walks::{Walker, Walks};
 use crate::recent::RecentDeaths;
 use crate::telemetry::Metrics;
 
@@ -66,7 +66,7 @@ fn parts_with(
     watches: Watches,
 ) -> (Api, Metrics) {
     let metrics = Metrics::new();
-    let walks = Walks {
+    let walker = Walker {
         dialer: Dialer {
             nodes: Nodes::new(
                 &[Node {
@@ -83,6 +83,9 @@ fn parts_with(
             within: Duration::from_secs(5),
         },
         clock: SystemClock::start(),
+    };
+    let walks = Walks {
+        walker,
         hub: Hub::new(Box::new(|_, _, _| panic!("no link is wanted"))),
         thread: Walks::start_thread().expect("a thread"),
     };

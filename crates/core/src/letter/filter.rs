@@ -29,6 +29,8 @@ pub struct Filter {
     pub died_by: Option<Wall>,
     /// It has one of these; none: no matter which.
     pub ids: Vec<Id>,
+    /// It waits for a retry, in any queue or in this one.
+    pub waits: Option<Option<ShortStr>>,
 }
 
 // === impl Filter ===
@@ -49,6 +51,15 @@ impl Filter {
             && self.takes_error(letter)
             && self.takes_headers(letter)
             && self.takes_body(&letter.body)
+            && self.takes_waiting(letter)
+    }
+
+    fn takes_waiting(&self, letter: &Letter) -> bool {
+        let wanted = self.waits.as_ref();
+        wanted.is_none_or(|queue| {
+            let waiting = letter.waiting();
+            waiting.is_some_and(|it| queue.as_ref().is_none_or(|queue| it.queue == *queue))
+        })
     }
 
     fn takes_fate(&self, letter: &Letter) -> bool {

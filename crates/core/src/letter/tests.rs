@@ -17,6 +17,7 @@ mod id;
 mod line;
 mod time;
 mod view;
+mod waiting;
 
 /// 2026-11-23T10:00:00Z.
 const TEN: u64 = 1_795_428_000;

@@ -128,7 +128,7 @@ impl Walk {
                 self.summary.ready = Some(ready);
                 self.summary.consumers = Some(counted.consumer_count.into());
                 match self.moving.first_question() {
-                    _ if ready == 0 => self.stop(Stopped::End, now, fx),
+                    _ if ready == 0 || self.counts_only() => self.stop(Stopped::End, now, fx),
                     Some(first) => {
                         self.state = State::Testing;
                         self.moving.rights.want(first);
@@ -163,7 +163,9 @@ impl Walk {
     fn refused(&mut self, code: u16, text: String, now: Now, fx: &mut Effects) {
         match (self.state, code) {
             // From 4.3 on this takes the right to configure the queue; to read it is enough to look at it.
-            (State::Counting, ACCESS_REFUSED) if self.moving.wanted().is_none() => {
+            (State::Counting, ACCESS_REFUSED)
+                if self.moving.wanted().is_none() && !self.counts_only() =>
+            {
                 self.open(fx);
                 self.begin(true, now, fx);
             }
@@ -257,7 +259,12 @@ impl Walk {
             let (tag, letter) = (delivery.tag, delivery.letter(self.summary.seen));
             let dialect = self.link.dialect();
             if self.moving.take(letter, tag, dialect, now, &mut fx.out) {
-                self.ack(tag);
+                if self.moving.wanted().is_some_and(|wanted| wanted.rejects) {
+                    self.moving.mover.reject(tag, fx);
+                    self.channel.acked(tag);
+                } else {
+                    self.ack(tag);
+                }
             }
             self.wait(now);
             self.end_at_bound(now, fx);
@@ -273,13 +280,16 @@ impl Walk {
 
     /// Tells the broker what has gone. Where messages are got, as many are got in their place, as a consumer would have them.
     pub(super) fn flush(&mut self, fx: &mut Effects) {
-        if self.moving.mover.flush(fx) > 0 {
-            let there = match self.state {
-                State::Walking => self.summary.ready.unwrap_or(u64::MAX),
-                _ => 0,
-            };
-            self.channel.get_more(there, fx.broker.build(&[]));
-        }
+        self.moving.mover.flush(fx);
+        let there = match self.state {
+            State::Walking => self.summary.ready.unwrap_or(u64::MAX),
+            _ => 0,
+        };
+        self.channel.get_more(there, fx.broker.build(&[]));
+    }
+
+    fn counts_only(&self) -> bool {
+        self.settings.bounds.messages == 0
     }
 
     /// Whatever ends the walk here does.

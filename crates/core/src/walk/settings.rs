@@ -42,7 +42,7 @@ pub enum Bodies {
 /// How far a walk goes. Whatever is met first ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// How many messages it passes at most.
+    /// How many messages it passes at most. Of none it learns only how many there are.
     pub messages: u64,
     /// How many messages that stay in the queue it holds at most: until the end of the walk nobody else sees them.
     pub held: u64,
@@ -60,8 +60,10 @@ pub struct Move {
     pub most: u64,
     /// How many messages it moves in a second at most.
     pub per_second: Option<NonZeroU32>,
-    /// Where they go; `None`: nowhere, they are removed.
+    /// Where they go; `None`: nowhere, they are removed, ...
     pub to: Option<Redrive>,
+    /// ... or rejected: the broker dead-letters them.
+    pub rejects: bool,
     /// The user of the publisher's link.
     pub own_user: ShortStr,
     /// The names of the proxy's own queues.

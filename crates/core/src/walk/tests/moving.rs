@@ -29,6 +29,7 @@ pub(super) fn redrive() -> Move {
             keep_history: true,
             by: name("operator"),
         }),
+        rejects: false,
         own_user: name("proxy"),
         names: Names::default(),
     }
@@ -146,6 +147,28 @@ fn what_is_purged_is_acked_up_to_the_number_that_was_there() {
     assert_eq!(sent, expected.map(|id| (channel, id)));
     rig.goes_back();
     assert_eq!(rig.moved(), (Stopped::End, 2, vec![]));
+}
+
+/// So the broker dead-letters it: a release of retries.
+#[test]
+fn what_is_rejected_goes_like_what_is_removed() {
+    let released = Move {
+        rejects: true,
+        filter: Filter {
+            routing_key: Some(name("meant")),
+            ..Filter::default()
+        },
+        ..purge()
+    };
+    let mut rig = moving(released, 2);
+    rig.comes("other", "");
+    assert_eq!(rig.methods(), []);
+    rig.comes("meant", "");
+    let (channel, sent) = (rig.channel(), rig.cancelled());
+    let expected = [MethodId::BASIC_REJECT, MethodId::BASIC_CANCEL];
+    assert_eq!(sent, expected.map(|id| (channel, id)));
+    rig.goes_back();
+    assert_eq!(rig.moved(), (Stopped::End, 1, vec![]));
 }
 
 #[test]

@@ -88,6 +88,26 @@ fn a_walk_that_ends_while_its_window_grows_takes_no_answer_for_another() {
     assert_eq!((summary.seen, summary.taken), (16, 17));
 }
 
+#[test]
+fn a_walk_along_no_message_only_counts() {
+    let none = Bounds { messages: 0, ..FAR };
+    let mut rig = rig(none);
+    rig.up("4.3.6");
+    rig.counted_with(1, 7, 3);
+    assert_eq!(rig.methods(), [(0, MethodId::CONNECTION_CLOSE)]);
+    let summary = rig.summary();
+    assert_eq!((summary.ready, summary.consumers), (Some(7), Some(3)));
+
+    let text = "ACCESS_REFUSED - configure access to queue 'dead' in vhost '/' refused for user 'operator'";
+    let mut forbidden = self::rig(none);
+    forbidden.up("4.3.6");
+    forbidden.broker(&close(1, 403, text, MethodId::QUEUE_DECLARE));
+    assert!(matches!(
+        forbidden.ended(),
+        Err(Failure::Refused { code: 403, .. })
+    ));
+}
+
 /// Of large messages the bound on octets would be passed by far.
 #[test]
 fn a_window_is_no_larger_than_the_octets_that_are_left() {
