@@ -6,20 +6,19 @@ use super::cursor::{Cursor, Malformed};
 use super::frame;
 use super::ids::ChannelId;
 
-/// The class of all contents that RabbitMQ has: `basic`.
+/// The only content class that RabbitMQ has: `basic`.
 const BASIC: u16 = 60;
-/// Class, weight and body size, in front of the property flags.
+/// Size of class, weight and body size, which precede the property flags.
 pub const PREFIX: usize = 12;
 
 /// Properties and body of one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
-    /// From the property flags on: two octets of flags, then the properties that they announce, in order.
+    /// From the property flags on: two octets of flags, then the properties that they announce.
     pub properties: Bytes,
     pub body: Bytes,
 }
 
-/// A content whose frames are still coming.
 #[derive(Debug)]
 pub struct Assembly {
     bytes: Vec<u8>,
@@ -45,12 +44,11 @@ impl Content {
         self.properties.len() + self.body.len()
     }
 
-    /// True when it holds nothing.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The size of its header frame, with head and end: what must not exceed frame_max.
+    /// Size of the header frame with head and end. It must not exceed frame_max.
     pub fn header_frame(&self) -> usize {
         frame::HEAD + PREFIX + self.properties.len() + 1
     }
@@ -76,7 +74,8 @@ impl Content {
 // === impl Assembly ===
 
 impl Assembly {
-    /// Begins with the payload of a content header. `limit` bounds the memory; `None` when more would be needed or it cannot be read.
+    /// Begins with the payload of a content header. `None`: it needs more than `limit` octets, or
+    /// it cannot be read.
     pub fn begin(header: &[u8], limit: usize) -> Option<Assembly> {
         let body = usize::try_from(body_size(header).ok()?).ok()?;
         let properties = header.get(PREFIX..)?;
@@ -93,19 +92,18 @@ impl Assembly {
         })
     }
 
-    /// Octets that it holds when it is complete.
+    /// Octets held when the content is complete.
     pub fn whole(&self) -> usize {
         self.whole
     }
 
-    /// Adds a piece of a body frame; what goes beyond the announced size is cut.
+    /// Adds a piece of a body frame. Anything beyond the announced size is cut.
     pub fn push(&mut self, piece: &[u8]) {
         let room = self.whole - self.bytes.len();
         self.bytes
             .extend_from_slice(piece.get(..room).unwrap_or(piece));
     }
 
-    /// True when the announced size is there.
     pub fn is_complete(&self) -> bool {
         self.bytes.len() == self.whole
     }

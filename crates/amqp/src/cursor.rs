@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// The bytes ended before the value did, or a length does not fit.
+/// The bytes end before the value does, or a length does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("truncated or malformed AMQP data")]
 pub struct Malformed;
@@ -16,17 +16,14 @@ pub struct Cursor<'a> {
 // === impl Cursor ===
 
 impl<'a> Cursor<'a> {
-    /// From the front of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Cursor { rest: bytes }
     }
 
-    /// What has not been read.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// True when all has been read.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

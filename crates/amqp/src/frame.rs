@@ -12,19 +12,13 @@ pub const HEARTBEAT: [u8; 8] = [8, 0, 0, 0, 0, 0, 0, END];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Class, method and arguments.
     Method,
-    /// Class, weight, body size and properties of a content.
     Header,
-    /// A part of a content's body.
     Body,
-    /// A heartbeat, which carries nothing.
     Heartbeat,
-    /// A type that the specification does not know.
     Other(u8),
 }
 
-/// The first seven octets of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub kind: Kind,
@@ -33,20 +27,18 @@ pub struct Head {
     pub size: usize,
 }
 
-/// What the front of a buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Front<'a> {
-    /// Fewer octets than the head of a frame has.
+    /// Not even the head is complete.
     Short,
-    /// A head; the payload or the end octet is not all here.
+    /// The payload or the end octet is incomplete.
     Part(Head),
-    /// A whole frame: its payload and its length with head and end.
+    /// A whole frame: its head, its payload, and its length with head and end.
     Whole(Head, &'a [u8], usize),
-    /// A whole frame that does not end as it must.
+    /// A whole frame without the end octet.
     Unterminated(Head),
 }
 
-/// Looks at the front of `bytes`.
 pub fn front(bytes: &[u8]) -> Front<'_> {
     let Some(head) = Head::peek(bytes) else {
         return Front::Short;
@@ -64,7 +56,6 @@ pub fn front(bytes: &[u8]) -> Front<'_> {
 // === impl Head ===
 
 impl Head {
-    /// The head at the front of `bytes`, if it is all there.
     pub fn peek(bytes: &[u8]) -> Option<Head> {
         let &[kind, c1, c0, s3, s2, s1, s0] = bytes.first_chunk::<HEAD>()?;
         Some(Head {

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u16);
 
-/// Numbers the deliveries of a channel from 1; 0 with `multiple` means all.
+/// Counts from 1 on each channel; 0 with `multiple` means all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeliveryTag(pub u64);
 
@@ -17,10 +17,9 @@ pub struct DeliveryTag(pub u64);
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShortStr(Bytes);
 
-/// A vhost, as in `connection.open`.
 pub type Vhost = ShortStr;
 
-/// A name that is written down in the code, as tests do.
+/// A name written in the code.
 ///
 /// # Panics
 ///
@@ -32,7 +31,7 @@ pub fn name(text: &str) -> ShortStr {
 // === impl ChannelId ===
 
 impl ChannelId {
-    /// What belongs to no channel: methods of the class `connection`, heartbeats.
+    /// For methods of the class `connection`, and heartbeats.
     pub const CONNECTION: ChannelId = ChannelId(0);
 }
 
@@ -44,13 +43,12 @@ impl ShortStr {
     /// The vhost that every broker begins with: `/`.
     pub const ROOT: Vhost = ShortStr(Bytes::from_static(b"/"));
 
-    /// From bytes; `None` when they are more than 255.
     pub fn new(bytes: impl Into<Bytes>) -> Option<ShortStr> {
         let bytes = bytes.into();
         (bytes.len() <= 255).then_some(ShortStr(bytes))
     }
 
-    /// A copy of bytes; `None` when they are more than 255.
+    /// Copies the bytes; `None` when there are more than 255.
     pub fn copy(bytes: &[u8]) -> Option<ShortStr> {
         (bytes.len() <= 255).then(|| ShortStr(Bytes::copy_from_slice(bytes)))
     }
@@ -59,7 +57,6 @@ impl ShortStr {
         &self.0
     }
 
-    /// True for the empty name.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -78,7 +75,7 @@ impl std::borrow::Borrow<[u8]> for ShortStr {
     }
 }
 
-/// For people: what is not UTF-8 or not printable is escaped.
+/// For logs: escapes whatever is not UTF-8 or not printable.
 impl fmt::Display for ShortStr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match std::str::from_utf8(&self.0) {
@@ -88,7 +85,7 @@ impl fmt::Display for ShortStr {
     }
 }
 
-/// As text, for settings: what they hold was read from text.
+/// As text: settings are read from text.
 impl Serialize for ShortStr {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&String::from_utf8_lossy(&self.0))

@@ -4,7 +4,7 @@ use super::content::{Assembly, Content, body_size};
 use super::cursor::Malformed;
 use super::frame::Kind;
 
-/// A message whose frames are still coming.
+/// A message whose frames are still arriving.
 #[derive(Debug)]
 pub struct Incoming<M> {
     pub method: M,
@@ -13,10 +13,9 @@ pub struct Incoming<M> {
 
 #[derive(Debug)]
 enum Body {
-    /// Its header has not come.
     Unknown,
     Kept(Assembly),
-    /// How many octets are still to come. They are not kept.
+    /// Octets still to come. They are not kept.
     Skipped(u64),
 }
 
@@ -28,10 +27,10 @@ impl<M> Incoming<M> {
         }
     }
 
-    /// A frame of a channel, where a message may be coming: it, when that is the last frame of it. Methods are not looked at.
+    /// Takes a frame of the channel. Returns the message with its last frame. Ignores methods.
     ///
     /// # Errors
-    /// When the frame is not one that may follow.
+    /// When this frame may not follow.
     pub fn frame(
         incoming: &mut Option<Incoming<M>>,
         kind: Kind,
@@ -50,7 +49,8 @@ impl<M> Incoming<M> {
         Ok(whole.map(Incoming::finish))
     }
 
-    /// The payload of its header. False: it is larger than `limit`, so that only its end is awaited.
+    /// Takes the payload of the content header. `false`: the message is larger than `limit`; its
+    /// body is skipped.
     ///
     /// # Errors
     /// When the header is shorter than its fixed part.
@@ -62,12 +62,10 @@ impl<M> Incoming<M> {
         Ok(kept)
     }
 
-    /// Whether its header has come.
     pub fn has_header(&self) -> bool {
         !matches!(self.body, Body::Unknown)
     }
 
-    /// A body frame, or a piece of one.
     pub fn body(&mut self, piece: &[u8]) {
         match &mut self.body {
             Body::Unknown => {}
@@ -76,7 +74,6 @@ impl<M> Incoming<M> {
         }
     }
 
-    /// True when its last octet has come.
     pub fn is_whole(&self) -> bool {
         match &self.body {
             Body::Unknown => false,
@@ -85,7 +82,7 @@ impl<M> Incoming<M> {
         }
     }
 
-    /// What its method said, and its content, if that is whole and was kept.
+    /// The method, and the content if it is whole and was kept.
     pub fn finish(self) -> (M, Option<Content>) {
         let content = match self.body {
             Body::Kept(assembly) if assembly.is_complete() => Some(assembly.finish()),

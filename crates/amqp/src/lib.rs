@@ -23,9 +23,11 @@ pub mod reply_code;
 pub mod table;
 pub mod version;
 
-/// The argument by which a consumer of a stream says where to begin, and the header that says where what it gets stands (RabbitMQ's).
+/// RabbitMQ's consumer argument for the start offset in a stream, and the header with a message's
+/// offset.
 pub const STREAM_OFFSET: &[u8] = b"x-stream-offset";
-/// The argument by which a consumer of a quorum queue says how long it may hold a message, in milliseconds, from 4.3 on.
+/// RabbitMQ's consumer argument for the time that a message may stay unacked, in milliseconds.
+/// Quorum queues, from 4.3 on.
 pub const CONSUMER_TIMEOUT: &[u8] = b"x-consumer-timeout";
 
 #[cfg(test)]

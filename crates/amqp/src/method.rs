@@ -37,7 +37,6 @@ methods! {
 }
 
 impl MethodId {
-    /// The id at the front of a method payload.
     pub fn peek(payload: &[u8]) -> Option<MethodId> {
         let &[c1, c0, m1, m0] = payload.first_chunk::<4>()?;
         Some(MethodId(
@@ -47,7 +46,6 @@ impl MethodId {
     }
 }
 
-/// The arguments behind the id.
 fn arguments(payload: &[u8]) -> Result<Cursor<'_>, Malformed> {
     let mut cursor = Cursor::new(payload);
     cursor.take(4)?;
@@ -75,13 +73,12 @@ macro_rules! view {
 }
 
 view! {
-    /// `connection.start`, from the broker.
     Start<'a> {
-        /// Version 0.9, in two octets.
+        /// The protocol version, 0.9, in two octets.
         version: u16 = |c| c.short()?;
-        /// A table with `version`, `capabilities`, ….
+        /// Contains `version`, `capabilities`, ….
         server_properties: &'a [u8] = |c| c.longstr()?;
-        /// Names, separated by spaces.
+        /// Separated by spaces.
         mechanisms: &'a [u8] = |c| c.longstr()?;
     }
 }
@@ -89,28 +86,25 @@ view! {
 view! {
     /// `connection.start-ok`, from the client.
     StartOk<'a> {
-        /// A table with `connection_name`, `capabilities`, ….
+        /// Contains `connection_name`, `capabilities`, ….
         client_properties: &'a [u8] = |c| c.longstr()?;
-        /// The SASL mechanism that was chosen.
         mechanism: &'a [u8] = |c| c.shortstr()?;
-        /// Its first response: secret.
+        /// Secret.
         response: &'a [u8] = |c| c.longstr()?;
     }
 }
 
 view! {
-    /// `connection.open`, from the client.
     Open<'a> {
         vhost: &'a [u8] = |c| c.shortstr()?;
     }
 }
 
 view! {
-    /// `connection.close` and `channel.close`.
     Close<'a> {
         code: u16 = |c| c.short()?;
         text: &'a [u8] = |c| c.shortstr()?;
-        /// The class of the method at fault, or 0.
+        /// Class of the method at fault, or 0.
         class: u16 = |c| c.short()?;
         /// The method at fault, or 0.
         method: u16 = |c| c.short()?;
@@ -124,18 +118,16 @@ view! {
         kind: &'a [u8] = |c| c.shortstr()?;
         /// passive 1, durable 2, auto_delete 4, internal 8, no_wait 16.
         bits: u8 = |c| c.octet()?;
-        /// The arguments table, without its length.
         arguments: &'a [u8] = |c| c.longstr()?;
     }
 }
 
 impl ExchangeDeclare<'_> {
-    /// Bit of `bits`: checks only that the exchange is there.
+    /// Bit of `bits`: only checks that the exchange exists.
     pub const PASSIVE: u8 = 1;
 }
 
 view! {
-    /// `exchange.delete`: only what they name.
     ExchangeName<'a> {
         ticket: u16 = |c| c.short()?;
         exchange: &'a [u8] = |c| c.shortstr()?;
@@ -143,7 +135,6 @@ view! {
 }
 
 view! {
-    /// `exchange.bind` and `exchange.unbind`.
     ExchangeBind<'a> {
         ticket: u16 = |c| c.short()?;
         destination: &'a [u8] = |c| c.shortstr()?;
@@ -151,7 +142,6 @@ view! {
         routing_key: &'a [u8] = |c| c.shortstr()?;
         /// no_wait 1.
         bits: u8 = |c| c.octet()?;
-        /// The arguments table, without its length.
         arguments: &'a [u8] = |c| c.longstr()?;
     }
 }
@@ -159,17 +149,16 @@ view! {
 view! {
     QueueDeclare<'a> {
         ticket: u16 = |c| c.short()?;
-        /// The queue; empty asks the broker for a name.
+        /// Empty: the broker generates a name.
         queue: &'a [u8] = |c| c.shortstr()?;
         /// The bits `passive`, `durable`, `exclusive`, `auto_delete`, `no_wait`.
         bits: u8 = |c| c.octet()?;
-        /// The arguments table, without its length.
         arguments: &'a [u8] = |c| c.longstr()?;
     }
 }
 
 impl QueueDeclare<'_> {
-    /// Bit of `bits`: checks only that the queue is there.
+    /// Bit of `bits`: only checks that the queue exists.
     pub const PASSIVE: u8 = 1;
     /// Bit of `bits`: survives a restart of the broker.
     pub const DURABLE: u8 = 2;
@@ -180,7 +169,6 @@ impl QueueDeclare<'_> {
     /// Bit of `bits`: wants no `declare-ok`.
     pub const NO_WAIT: u8 = 16;
 
-    /// Whether that bit is set.
     pub fn has(&self, bit: u8) -> bool {
         self.bits & bit != 0
     }
@@ -188,7 +176,6 @@ impl QueueDeclare<'_> {
 
 view! {
     QueueDeclareOk<'a> {
-        /// The queue's name, also a generated one.
         queue: &'a [u8] = |c| c.shortstr()?;
         message_count: u32 = |c| c.long()?;
         consumer_count: u32 = |c| c.long()?;
@@ -198,35 +185,31 @@ view! {
 view! {
     QueueBind<'a> {
         ticket: u16 = |c| c.short()?;
-        /// The queue; empty is the last one declared on the channel.
+        /// Empty: the last queue declared on the channel.
         queue: &'a [u8] = |c| c.shortstr()?;
         exchange: &'a [u8] = |c| c.shortstr()?;
         routing_key: &'a [u8] = |c| c.shortstr()?;
         /// no_wait 1.
         bits: u8 = |c| c.octet()?;
-        /// The arguments table, without its length.
         arguments: &'a [u8] = |c| c.longstr()?;
     }
 }
 
 view! {
-    /// `queue.unbind`, which is always answered.
     QueueUnbind<'a> {
         ticket: u16 = |c| c.short()?;
-        /// The queue; empty is the last one declared on the channel.
+        /// Empty: the last queue declared on the channel.
         queue: &'a [u8] = |c| c.shortstr()?;
         exchange: &'a [u8] = |c| c.shortstr()?;
         routing_key: &'a [u8] = |c| c.shortstr()?;
-        /// The arguments table, without its length.
         arguments: &'a [u8] = |c| c.longstr()?;
     }
 }
 
 view! {
-    /// `queue.purge` and `queue.delete`.
     QueueName<'a> {
         ticket: u16 = |c| c.short()?;
-        /// The queue; empty is the last one declared on the channel.
+        /// Empty: the last queue declared on the channel.
         queue: &'a [u8] = |c| c.shortstr()?;
         /// For purge: bit 1 is no_wait; for delete: if_unused 1, if_empty 2, no_wait 4.
         bits: u8 = |c| c.octet()?;
@@ -236,9 +219,9 @@ view! {
 view! {
     Consume<'a> {
         ticket: u16 = |c| c.short()?;
-        /// The queue; empty is the last one declared on the channel.
+        /// Empty: the last queue declared on the channel.
         queue: &'a [u8] = |c| c.shortstr()?;
-        /// Empty asks the broker for one.
+        /// Empty: the broker generates a tag.
         consumer_tag: &'a [u8] = |c| c.shortstr()?;
         /// no_local 1, no_ack 2, exclusive 4, no_wait 8.
         bits: u8 = |c| c.octet()?;
@@ -246,7 +229,6 @@ view! {
 }
 
 view! {
-    /// `basic.cancel`, from either side.
     Cancel<'a> {
         consumer_tag: &'a [u8] = |c| c.shortstr()?;
         /// no_wait 1.
@@ -255,7 +237,6 @@ view! {
 }
 
 view! {
-    /// `basic.consume-ok` and `basic.cancel-ok`.
     ConsumerTag<'a> {
         consumer_tag: &'a [u8] = |c| c.shortstr()?;
     }
@@ -264,7 +245,7 @@ view! {
 view! {
     Publish<'a> {
         ticket: u16 = |c| c.short()?;
-        /// Empty is the default exchange.
+        /// Empty: the default exchange.
         exchange: &'a [u8] = |c| c.shortstr()?;
         routing_key: &'a [u8] = |c| c.shortstr()?;
         /// mandatory 1, immediate 2.
@@ -274,7 +255,6 @@ view! {
 
 view! {
     Return<'a> {
-        /// 312 NO_ROUTE.
         code: u16 = |c| c.short()?;
         text: &'a [u8] = |c| c.shortstr()?;
         exchange: &'a [u8] = |c| c.shortstr()?;
@@ -285,13 +265,9 @@ view! {
 view! {
     Deliver<'a> {
         consumer_tag: &'a [u8] = |c| c.shortstr()?;
-        /// The tag of the delivery, on this channel.
         delivery_tag: DeliveryTag = |c| DeliveryTag(c.longlong()?);
-        /// Whether the message was delivered before.
         redelivered: bool = |c| c.octet()? & 1 != 0;
-        /// The exchange that it was published to.
         exchange: &'a [u8] = |c| c.shortstr()?;
-        /// The key that it was published with.
         routing_key: &'a [u8] = |c| c.shortstr()?;
     }
 }
@@ -299,7 +275,7 @@ view! {
 view! {
     Get<'a> {
         ticket: u16 = |c| c.short()?;
-        /// The queue; empty is the last one declared on the channel.
+        /// Empty: the last queue declared on the channel.
         queue: &'a [u8] = |c| c.shortstr()?;
         /// no_ack 1.
         bits: u8 = |c| c.octet()?;
@@ -307,22 +283,15 @@ view! {
 }
 
 view! {
-    /// `basic.get-ok`: it names no queue (S9.6).
     GetOk<'a> {
-        /// The tag of the delivery, on this channel.
         delivery_tag: DeliveryTag = |c| DeliveryTag(c.longlong()?);
-        /// Whether the message was delivered before.
         redelivered: bool = |c| c.octet()? & 1 != 0;
-        /// The exchange that it was published to.
         exchange: &'a [u8] = |c| c.shortstr()?;
-        /// The key that it was published with.
         routing_key: &'a [u8] = |c| c.shortstr()?;
-        /// Messages left in the queue.
         message_count: u32 = |c| c.long()?;
     }
 }
 
-/// `connection.tune` and `connection.tune-ok`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tune {
     /// The highest channel number; 0: 65535.
@@ -333,14 +302,14 @@ pub struct Tune {
     pub heartbeat: u16,
 }
 
-/// A client's word about deliveries, or a publisher's confirm: `basic.ack`, `basic.nack`, `basic.reject`.
+/// `basic.ack`, `basic.nack` or `basic.reject`: a client settles deliveries, or the broker confirms
+/// publishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settle {
-    /// The last, or only, delivery meant.
     pub delivery_tag: DeliveryTag,
-    /// All up to it, too. `basic.reject` has none.
+    /// Includes all earlier deliveries. `basic.reject` has no such bit.
     pub multiple: bool,
-    /// Back into the queue. `basic.ack` has none.
+    /// Back into the queue. `basic.ack` has no such bit.
     pub requeue: bool,
 }
 

@@ -9,18 +9,17 @@ use bytes::Bytes;
 use super::cursor::{Cursor, Malformed};
 use super::table::Table;
 
-/// The properties that somebody here asks for, by their flag bit.
+/// The properties that the proxy reads, by their flag bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
     Headers = 13,
     Priority = 11,
-    /// A shortstr: the message's TTL in milliseconds.
     Expiration = 8,
-    /// A shortstr: the user who published it.
     UserId = 4,
 }
 
-/// The wire type of each property, from the highest flag bit (15, content-type) to the lowest (2, cluster-id).
+/// The wire type of each property, from the highest flag bit (15, content-type) to the lowest (2,
+/// cluster-id).
 const LAYOUT: [(u16, Type); 14] = [
     (15, Type::Shortstr),
     (14, Type::Shortstr),
@@ -38,7 +37,7 @@ const LAYOUT: [(u16, Type); 14] = [
     (2, Type::Shortstr),
 ];
 
-/// The names of the specification, in the order of the layout.
+/// Names in the order of [`LAYOUT`].
 const NAMES: [&str; 14] = [
     "content-type",
     "content-encoding",
@@ -64,13 +63,11 @@ enum Type {
     Longlong,
 }
 
-/// The value of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plain<'a> {
     /// A shortstr, without its length octet.
     Text(&'a [u8]),
     Octet(u8),
-    /// A timestamp: seconds since 1970.
     Time(u64),
     /// A table, without its length octets.
     Table(Table<'a>),
@@ -81,17 +78,15 @@ pub enum Plain<'a> {
 pub struct Properties<'a> {
     raw: &'a [u8],
     flags: u16,
-    /// Of each [`Property`]: where the value lies in `raw`, with its length octets.
+    /// Range of each [`Property`] in `raw`, with its length octets.
     spans: [Option<Range<usize>>; 4],
 }
 
 /// What an edit does to one property.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Change {
-    /// Leaves the property as it was, there or not.
     #[default]
     Keep,
-    /// Takes the property away.
     Remove,
     /// This value, without its length octets.
     Set(Vec<u8>),
@@ -100,13 +95,12 @@ pub enum Change {
 #[derive(Clone, Debug, Default)]
 pub struct Edit {
     pub headers: Change,
-    /// The priority: one octet.
     pub priority: Change,
     pub expiration: Change,
     pub user_id: Change,
 }
 
-/// Whether these properties (from the flags on) have a header table: the cheap look before anything is parsed.
+/// Whether these properties (from the flags on) include a header table. Parses nothing.
 pub fn has_headers(properties: &[u8]) -> bool {
     properties
         .first()
@@ -116,7 +110,6 @@ pub fn has_headers(properties: &[u8]) -> bool {
 // === impl Property ===
 
 impl Property {
-    /// In the order in which they lie on the wire.
     const ALL: [Property; 4] = [
         Property::Headers,
         Property::Priority,
@@ -137,7 +130,6 @@ impl Property {
 // === impl Type ===
 
 impl Type {
-    /// Moves the cursor behind a value.
     fn skip(self, cursor: &mut Cursor<'_>) -> Result<(), Malformed> {
         match self {
             Type::Shortstr => cursor.shortstr().map(drop),
@@ -163,10 +155,10 @@ impl Type {
 // === impl Properties ===
 
 impl<'a> Properties<'a> {
-    /// Walks the properties; `raw` begins with the flags and ends with the last value.
+    /// Parses properties: `raw` begins with the flags and ends with the last value.
     ///
-    /// RabbitMQ does not look at the two flags that no property has, not even at the one that should announce more flags, so neither does
-    /// this: 3.x delivers them as they came.
+    /// RabbitMQ ignores the two unused flags, even the one that should announce more flags, so this
+    /// parser does too: 3.x delivers them unchanged.
     ///
     /// # Errors
     /// When a value is cut or bytes are left over.
@@ -193,7 +185,6 @@ impl<'a> Properties<'a> {
         Ok(Properties { raw, flags, spans })
     }
 
-    /// The value of a property without its length octets, if it is there.
     pub fn get(&self, property: Property) -> Option<&'a [u8]> {
         let span = self.spans[property.slot()].clone()?;
         let length = match property {
@@ -204,12 +195,11 @@ impl<'a> Properties<'a> {
         self.raw.get(span.start + length..span.end)
     }
 
-    /// The raw header table, without its length.
     pub fn headers(&self) -> Option<&'a [u8]> {
         self.get(Property::Headers)
     }
 
-    /// Each property that is there: its flag bit, and its value with its length octets.
+    /// Flag bit and value (with length octets) of each property that is present.
     pub fn values(&self) -> impl Iterator<Item = (u16, &'a [u8])> + use<'a> {
         let (mut cursor, flags) = (Cursor::new(self.raw), self.flags);
         let mut rest = cursor.take(2).map(|_| cursor.rest()).unwrap_or_default();
@@ -225,7 +215,7 @@ impl<'a> Properties<'a> {
         })
     }
 
-    /// Each property that is there: its name in the specification, and its value.
+    /// Name and value of each property that is present.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, Plain<'a>)> + use<'a> {
         self.values().filter_map(|(bit, value)| {
             let at = LAYOUT.iter().position(|(of, _)| *of == bit)?;
@@ -234,7 +224,7 @@ impl<'a> Properties<'a> {
         })
     }
 
-    /// The properties, changed. A shortstr over 255 octets is cut: callers set none that long.
+    /// The edited properties. Cuts a shortstr at 255 octets; callers set none that long.
     pub fn edit(&self, edit: &Edit) -> Bytes {
         let changes = [
             (Property::Headers, &edit.headers),
@@ -295,7 +285,7 @@ impl<'a> Properties<'a> {
         Bytes::from(out)
     }
 
-    /// Where an absent property would lie: behind all that have a higher flag bit.
+    /// Where an absent property belongs: behind all with a higher flag bit.
     fn before(&self, property: Property) -> usize {
         let mut cursor = Cursor::new(self.raw);
         let mut skip = || -> Result<(), Malformed> {

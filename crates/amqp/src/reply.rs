@@ -7,7 +7,6 @@ use super::method::{Deliver, GetOk, MethodId, QueueDeclare};
 /// Writes the arguments of a method, in order.
 pub struct Arguments<'a>(&'a mut Vec<u8>);
 
-/// Appends one method frame.
 pub fn method(
     out: &mut Vec<u8>,
     channel: ChannelId,
@@ -21,7 +20,7 @@ pub fn method(
     });
 }
 
-/// Of consumers that begin behind it.
+/// Applies to consumers that begin after it.
 pub fn qos(out: &mut Vec<u8>, channel: ChannelId, prefetch: u16) {
     method(out, channel, MethodId::BASIC_QOS, |a| {
         a.long(0).short(prefetch).octet(0).end();
@@ -47,7 +46,7 @@ pub fn get(out: &mut Vec<u8>, channel: ChannelId, queue: &[u8]) {
     });
 }
 
-/// Its content has to follow.
+/// The caller appends the content.
 pub fn publish(
     out: &mut Vec<u8>,
     channel: ChannelId,
@@ -87,7 +86,7 @@ pub fn reject(out: &mut Vec<u8>, channel: ChannelId, tag: DeliveryTag, requeue: 
     });
 }
 
-/// The word of a client that a delivery dies, as it was: `basic.nack` or `basic.reject`. From 4.3 on these are not the same (S3.6).
+/// A client's `basic.nack` or `basic.reject`, as it was. From 4.3 on they differ (S3.6).
 pub fn refuse(out: &mut Vec<u8>, channel: ChannelId, tag: DeliveryTag, nack: bool) {
     match nack {
         true => self::nack(out, channel, tag, false, false),
@@ -154,7 +153,7 @@ pub fn channel_flow(out: &mut Vec<u8>, channel: ChannelId) {
     method(out, channel, MethodId::CHANNEL_FLOW, |a| a.octet(1).end());
 }
 
-/// `queue.declare` as `declare` has it, with other bits and arguments (a table without its length).
+/// `queue.declare` like `declare`, with other bits and arguments (a table without its length).
 pub fn queue_declare(
     out: &mut Vec<u8>,
     channel: ChannelId,
@@ -171,7 +170,8 @@ pub fn queue_declare(
     });
 }
 
-/// `queue.declare` of a queue of the proxy's own. `arguments`, here and below: a table without its length.
+/// `queue.declare` of a queue of the proxy. `arguments`, here and below: a table without its
+/// length.
 pub fn declare_queue(
     out: &mut Vec<u8>,
     channel: ChannelId,
@@ -188,7 +188,6 @@ pub fn declare_queue(
     });
 }
 
-/// `exchange.declare` of an exchange of that type.
 pub fn declare_exchange(
     out: &mut Vec<u8>,
     channel: ChannelId,
@@ -206,7 +205,7 @@ pub fn declare_exchange(
     });
 }
 
-/// `queue.bind` or `exchange.bind`, as `id` says: from that exchange to this queue or exchange. `bits`: 1 is `no-wait`.
+/// `queue.bind` or `exchange.bind`, depending on `id`. `bits`: 1 is `no-wait`.
 pub fn bind(
     out: &mut Vec<u8>,
     channel: ChannelId,
@@ -228,7 +227,6 @@ pub fn bind(
 // === impl Arguments ===
 
 impl Arguments<'_> {
-    /// Appends an octet, or up to eight bits.
     pub fn octet(&mut self, value: u8) -> &mut Self {
         self.0.push(value);
         self
@@ -249,7 +247,7 @@ impl Arguments<'_> {
         self
     }
 
-    /// Appends a shortstr, cut at 255 octets.
+    /// Cut at 255 octets.
     pub fn shortstr(&mut self, value: &[u8]) -> &mut Self {
         let value = value.get(..255).unwrap_or(value);
         self.0.push(value.len() as u8);
@@ -257,7 +255,6 @@ impl Arguments<'_> {
         self
     }
 
-    /// Appends a longstr, or a table.
     pub fn longstr(&mut self, value: &[u8]) -> &mut Self {
         self.long(value.len() as u32);
         self.0.extend_from_slice(value);

@@ -15,17 +15,15 @@ pub struct Table<'a>(pub &'a [u8]);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Up to 255 octets, not always UTF-8.
     pub name: &'a [u8],
     pub value: Value<'a>,
-    /// Name and value as they are on the wire.
     pub raw: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value<'a> {
     pub tag: u8,
-    /// What follows it; of strings, tables and arrays without their length.
+    /// The value without its type octet. Strings, tables and arrays also without their length.
     pub data: &'a [u8],
 }
 
@@ -55,7 +53,7 @@ fn value<'a>(cursor: &mut Cursor<'a>) -> Result<Value<'a>, Malformed> {
 // === impl Table ===
 
 impl<'a> Table<'a> {
-    /// The members in order. After an error there are no more.
+    /// The members in order. Ends after an error.
     pub fn fields(self) -> impl Iterator<Item = Result<Field<'a>, Malformed>> + 'a {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -75,10 +73,10 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The first member of that name. (RabbitMQ's `table_lookup` takes the first of duplicates, S7.1.)
+    /// The first member of that name, like RabbitMQ's `table_lookup` (S7.1).
     ///
     /// # Errors
-    /// When the table cannot be walked up to there.
+    /// When the table is malformed up to there.
     pub fn get(self, name: &[u8]) -> Result<Option<Value<'a>>, Malformed> {
         for field in self.fields() {
             let field = field?;
@@ -89,15 +87,15 @@ impl<'a> Table<'a> {
         Ok(None)
     }
 
-    /// Walks to the end.
+    /// Checks each member, without nested ones.
     ///
     /// # Errors
-    /// When a member is cut or has an unknown type. What is nested is not looked into.
+    /// When a member is cut or has an unknown type.
     pub fn check(self) -> Result<(), Malformed> {
         self.fields().try_for_each(|field| field.map(drop))
     }
 
-    /// The table without the members of these names. `None`: it has none of them, or cannot be walked (a cut one could mean something else).
+    /// The table without the members of these names. `None`: it has none of them, or is malformed.
     pub fn without(self, dropped: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
         self.check().ok()?;
         let mut out = TableBuilder::with_capacity(self.0.len());
@@ -114,7 +112,6 @@ impl<'a> Table<'a> {
 // === impl Array ===
 
 impl<'a> Array<'a> {
-    /// The members in order. After an error there are no more.
     pub fn values(self) -> impl Iterator<Item = Result<Value<'a>, Malformed>> + 'a {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -136,7 +133,7 @@ impl<'a> Value<'a> {
         Value { tag: b'S', data }
     }
 
-    /// RabbitMQ's name of its type (`rabbit_binary_parser`).
+    /// The type name in RabbitMQ (`rabbit_binary_parser`).
     pub fn kind(self) -> &'static str {
         match self.tag {
             b'S' => "longstr",
@@ -164,7 +161,7 @@ impl<'a> Value<'a> {
         (self.tag == b'S').then_some(self.data)
     }
 
-    /// A longstr or a byte array (`x`): RabbitMQ often takes one for the other.
+    /// A longstr or a byte array (`x`): RabbitMQ often accepts either.
     pub fn as_text(self) -> Option<&'a [u8]> {
         matches!(self.tag, b'S' | b'x').then_some(self.data)
     }

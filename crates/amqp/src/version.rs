@@ -1,24 +1,24 @@
 //! Which RabbitMQ it is.
 
-/// What a broker calls itself in `server-properties.version`: `4.3.6`, `3.13.0-rc.1`. Older ones are smaller.
+/// A broker's `server-properties.version`: `4.3.6`, `3.13.0-rc.1`. Older versions are smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u32, pub u32, pub u32);
 
 // === impl Version ===
 
 impl Version {
-    /// The oldest RabbitMQ that the proxy works with.
+    /// The oldest supported RabbitMQ.
     pub const OLDEST: Version = Version(3, 10, 0);
-    /// Major and minor number of the newest release that was tested. Newer ones are treated as that. README and documents name both, and a test
-    /// holds them to this.
+    /// Major and minor number of the newest tested release. Newer ones are treated like it. A test
+    /// compares this with README and the documents.
     pub const NEWEST: (u32, u32) = (4, 3);
 
-    /// Whether it was not there yet when the proxy was tested.
+    /// Newer than any tested release.
     pub fn is_unknown(self) -> bool {
         (self.0, self.1) > Version::NEWEST
     }
 
-    /// Reads the numbers; one that is missing counts as 0, but for the first two: without them it is no version.
+    /// Missing numbers count as 0, except the first two: without them the text is no version.
     pub fn parse(version: &[u8]) -> Option<Version> {
         let mut numbers = version
             .split(|octet| !octet.is_ascii_digit())

@@ -2,19 +2,18 @@
 
 use super::{Field, Table, Value};
 
-/// Writes a table without its length octets.
 #[derive(Debug, Default)]
 pub struct TableBuilder {
     out: Vec<u8>,
 }
 
-/// Writes the members of an array.
 #[derive(Debug, Default)]
 pub struct ArrayBuilder {
     out: Vec<u8>,
 }
 
-/// What a table or an array has room for at first, in octets: an entry of x-death, say.
+/// Initial room in octets, enough for an entry of x-death. Growing with each member would cost most
+/// of the time.
 const ROOM: usize = 128;
 
 fn put_long_bytes(out: &mut Vec<u8>, tag: u8, data: &[u8]) {
@@ -24,7 +23,7 @@ fn put_long_bytes(out: &mut Vec<u8>, tag: u8, data: &[u8]) {
     out.extend_from_slice(data);
 }
 
-/// For so many octets; at first for more, as to grow with each member costs more than all else.
+/// Reserves more than `octets` at first; see [`ROOM`].
 fn make_room(out: &mut Vec<u8>, octets: usize) {
     match out.capacity() {
         0 => out.reserve(octets.max(ROOM)),
@@ -45,25 +44,21 @@ fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
 // === impl TableBuilder ===
 
 impl TableBuilder {
-    /// An empty table with room.
     pub fn with_capacity(octets: usize) -> Self {
         TableBuilder {
             out: Vec::with_capacity(octets),
         }
     }
 
-    /// More members for a table.
     pub fn onto(table: Vec<u8>) -> Self {
         TableBuilder { out: table }
     }
 
-    /// A member as it is on the wire elsewhere.
     pub fn raw(&mut self, field: &Field<'_>) -> &mut Self {
         self.out.extend_from_slice(field.raw);
         self
     }
 
-    /// Members as they are on the wire elsewhere.
     pub fn members(&mut self, raw: &[u8]) -> &mut Self {
         self.out.extend_from_slice(raw);
         self
@@ -82,7 +77,6 @@ impl TableBuilder {
         self
     }
 
-    /// An int64 member (`l`).
     pub fn long(&mut self, name: &[u8], value: i64) -> &mut Self {
         self.name(name);
         self.out.push(b'l');
@@ -96,21 +90,18 @@ impl TableBuilder {
         self
     }
 
-    /// A value as it is elsewhere.
     pub fn value(&mut self, name: &[u8], value: &Value<'_>) -> &mut Self {
         self.name(name);
         put_value(&mut self.out, value);
         self
     }
 
-    /// A member without a value (`V`).
     pub fn void(&mut self, name: &[u8]) -> &mut Self {
         self.name(name);
         self.out.push(b'V');
         self
     }
 
-    /// A timestamp member, in seconds.
     pub fn timestamp(&mut self, name: &[u8], seconds: u64) -> &mut Self {
         self.name(name);
         self.out.push(b'T');
@@ -134,7 +125,6 @@ impl TableBuilder {
         Table(&self.out)
     }
 
-    /// The bytes, without length octets.
     pub fn finish(self) -> Vec<u8> {
         self.out
     }
@@ -153,13 +143,11 @@ impl ArrayBuilder {
         self
     }
 
-    /// A value as it is elsewhere.
     pub fn value(&mut self, value: &Value<'_>) -> &mut Self {
         put_value(&mut self.out, value);
         self
     }
 
-    /// A table as it is on the wire elsewhere, without its length.
     pub fn raw_table(&mut self, table: Table<'_>) -> &mut Self {
         put_long_bytes(&mut self.out, b'F', table.0);
         self
