@@ -37,41 +37,35 @@ pub use time::{rfc_3339, rfc_3339_millis};
 pub use view::{Body, Detail, Encoding, Summary};
 pub use waiting::Waiting;
 
-/// A message that was looked at.
+/// A browsed message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// Its place when it was looked at: 1 is the oldest message of its queue.
+    /// 1 is the oldest message of its queue.
     pub position: u64,
-    /// The exchange that it was last published to.
     pub exchange: ShortStr,
-    /// The key that it was last published with.
     pub routing_key: ShortStr,
-    /// Whether it was delivered before.
     pub redelivered: bool,
-    /// From the property flags on, as they came.
+    /// From the property flags on, unchanged.
     pub properties: Bytes,
-    /// The body, or the first octets of it: no fewer than a [`Filter`] searches.
+    /// The body or its beginning: at least as much as a [`Filter`] searches.
     pub body: Bytes,
     pub body_hash: BodyHash,
-    /// Octets of the whole body.
     pub size: u64,
 }
 
 // === impl Letter ===
 
 impl Letter {
-    /// Its properties, if they can be read.
     fn parsed(&self) -> Option<Properties<'_>> {
         Properties::parse(&self.properties).ok()
     }
 
-    /// Its headers, if it has some and they can be found.
     fn headers(&self) -> Table<'_> {
         let headers = self.parsed().and_then(|properties| properties.headers());
         Table(headers.unwrap_or_default())
     }
 
-    /// The first header of that name. What lies behind a malformed one is not found.
+    /// The first header of that name. Finds nothing behind a malformed one.
     fn header(&self, name: &[u8]) -> Option<Value<'_>> {
         let mut fields = self.headers().fields().map_while(Result::ok);
         Some(fields.find(|field| shown_name(field.name) == name)?.value)

@@ -33,16 +33,15 @@ pub use wire::Wire;
 
 // === legs and bytes ===
 
-/// One side of a machine: the client's connection or the broker's. The proxy's own links have only the broker's.
+/// One side of a machine. The proxy's own links have only the broker's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leg {
-    /// Towards the AMQP client.
     Client,
     Broker,
 }
 
 impl Leg {
-    /// The leg to which bytes of this one pass.
+    /// The leg that receives the bytes of this one.
     pub fn other(self) -> Leg {
         match self {
             Leg::Client => Leg::Broker,
@@ -53,16 +52,14 @@ impl Leg {
 
 // === effects and inputs ===
 
-/// What a machine wants done. Owned by the driver and reused, so that nothing is allocated per frame. `O`: what it has for other machines.
+/// What a machine wants done. The driver owns and reuses it, so that no frame allocates. `O`:
+/// output for other machines.
 #[derive(Debug, Default)]
 pub struct Effects<O> {
-    /// Bytes for the client leg.
     pub client: Wire,
-    /// Bytes for the broker leg.
     pub broker: Wire,
-    /// Facts for the log and the metrics.
     pub events: Vec<Event>,
-    /// What is for other machines.
+    /// For other machines.
     pub out: O,
 }
 
@@ -75,58 +72,55 @@ impl<O> Effects<O> {
     }
 }
 
-/// Whether a machine goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// It goes on with the legs that it has.
     Open,
-    /// The client's stream has ended: end that to the broker, behind what is buffered, and go on with what the broker still says.
+    /// The client's stream has ended: end the broker's behind the buffered bytes, and go on with
+    /// what the broker still sends.
     HalfClosed,
-    /// Write what is buffered, then close both legs: the machine has ended.
+    /// Write the buffered bytes, then close both legs: the machine has ended.
     Finish,
-    /// A link: its connection is over, it wants a new one at this moment.
+    /// The connection of a link is lost; it wants a new one at this time.
     Reconnect(Mono),
 }
 
 /// The one shape of all machines: session, publisher, intake, recorder, pulse, walk and import.
 pub trait Machine {
-    /// What reaches it besides the bytes of its legs.
+    /// From other machines.
     type Input;
-    /// What it has for other machines.
+    /// For other machines.
     type Output: Default;
 
-    /// The leg is connected. A session never hears it of its client.
+    /// The leg is connected. Not called for the client leg of a session.
     fn connected(&mut self, leg: Leg, now: Now, fx: &mut Effects<Self::Output>);
 
-    /// Bytes of a leg. Returns how many were consumed; the rest is offered again, with more behind it or after a pause.
+    /// Bytes of a leg. Returns the number consumed; the rest is offered again, with more behind it
+    /// or after a pause.
     fn read(&mut self, from: Leg, bytes: &[u8], now: Now, fx: &mut Effects<Self::Output>) -> usize;
 
-    /// The leg ended: by the peer (end of stream; it may still read) or by an error of the socket.
+    /// The leg ended: by end of stream (the peer may still read) or by a socket error.
     fn closed(&mut self, leg: Leg, now: Now, fx: &mut Effects<Self::Output>);
 
-    /// Something from another machine.
     fn input(&mut self, input: Self::Input, now: Now, fx: &mut Effects<Self::Output>);
 
-    /// The process is ending: finish what can be finished, take nothing new.
+    /// The process is ending: finish open work, accept nothing new.
     fn drain(&mut self, now: Now, fx: &mut Effects<Self::Output>);
 
     fn timeout(&mut self, now: Now, fx: &mut Effects<Self::Output>);
 
-    /// When [`Machine::timeout`] wants to be called.
     fn deadline(&self) -> Option<Mono>;
 
-    /// The only pause switch: whether this leg should be read while `backlog` bytes wait to be written to the other one (for a link:
-    /// to its own).
+    /// The only pause switch: whether to read this leg while `backlog` bytes wait to be written to
+    /// the other one (for a link: to its own).
     fn wants_read(&self, leg: Leg, backlog: usize) -> bool;
 
-    /// All that was buffered for the legs has been written.
+    /// Everything buffered for the legs has been written.
     fn drained(&mut self, _now: Now, _fx: &mut Effects<Self::Output>) {}
 
-    /// Whether [`Machine::input`] may be called: false leaves inputs in the inbox, whose bound then slows those who fill it.
+    /// False leaves inputs in the inbox, whose bound then slows their senders.
     fn accepts(&self) -> bool {
         true
     }
 
-    /// Whether the machine goes on.
     fn flow(&self) -> Flow;
 }

@@ -17,37 +17,39 @@ mod names;
 #[cfg(test)]
 mod tests;
 
-/// An exchange or a queue of the proxy's own.
+/// An exchange or a queue of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnObject<'a> {
-    /// The queue that collects all signals of a vhost.
+    /// Collects all signals of a vhost.
     IntakeQueue,
-    /// The exchange, and the queue, of dead letters that nothing else takes.
+    /// The exchange and the queue for dead letters that cannot be delivered.
     Parking,
-    /// The queue that a proxy has to itself while it tries what is parked.
+    /// Exclusive to the proxy that is trying parked messages.
     Lock,
-    /// The stream in which proxies record what the last declares of queues said.
+    /// The stream that records redeclared queues.
     Redeclared,
-    /// The queue that says with which user the proxies of a vhost work.
+    /// Names the user of the proxies in the vhost.
     UserMark,
-    /// The exchange that leads to the delay queues, by their milliseconds.
+    /// Leads to the delay queues, by their milliseconds.
     DelayExchange,
-    /// The exchange into which delay queues let go what they hold, and which leads to the intake queue.
+    /// Receives messages from delay queues; leads to the intake queue.
     DueExchange,
-    /// The queue in which messages wait for so many milliseconds.
+    /// Messages wait here for this many milliseconds.
     DelayQueue(u64),
-    /// The exchange that leads to this queue alone.
+    /// Leads to this queue alone.
     ReturnExchange(&'a [u8]),
-    /// The exchange by which this internal one is reached.
+    /// Leads to this internal exchange.
     Bridge(&'a [u8]),
-    /// The exchange of queues whose arguments say this, which leads to the intake queue: see [`OwnObject::intake_exchange`].
+    /// Leads to the intake queue, for queues with these arguments: see
+    /// [`OwnObject::intake_exchange`].
     IntakeExchange(DeclaredTarget, QueueType),
 }
 
 // === impl OwnObject ===
 
 impl<'a> OwnObject<'a> {
-    /// The intake exchange of a queue of that type. It tells of the type only what policies and strategies depend on.
+    /// The intake exchange of a queue. Its name includes only those types that policies and
+    /// strategies depend on.
     pub fn intake_exchange(said: &DeclaredTarget, queue_type: QueueType) -> OwnObject<'static> {
         let queue_type = match queue_type {
             _ if said.at_least_once() => QueueType::Quorum, // no other type has the strategy
@@ -57,7 +59,7 @@ impl<'a> OwnObject<'a> {
         OwnObject::IntakeExchange(said.clone(), queue_type)
     }
 
-    /// Its kind, and what its name has behind the start of that kind.
+    /// Its kind, and the end of its name.
     fn spelled(&self) -> (Kind, Cow<'a, [u8]>) {
         let nothing = Cow::Borrowed(&[][..]);
         match self {

@@ -61,39 +61,33 @@ pub(crate) use edits::is_foreign;
 pub use output::{Effects, Input, Output};
 pub use quota::Load;
 
-/// How often `confirm-timeout` is looked after, and who has waited for too long.
+/// Interval at which `confirm-timeout` and waiting items are checked.
 const TICK: Duration = Duration::from_millis(250);
 
-/// What to do with a dead letter that nothing routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnUnroutable {
-    /// Put it into the parking queue.
     Park,
-    /// Drop it, as RabbitMQ does; never those of `at-least-once` queues.
+    /// As RabbitMQ does; never those of `at-least-once` queues.
     Drop,
 }
 
-/// The settings of a publisher.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub login: Login,
-    /// Names of the proxy's objects.
     pub names: Names,
     pub on_unroutable: OnUnroutable,
-    /// `confirm-timeout`, `nack-retries`, `give-up-after` and `publisher-bytes`.
     pub limits: LiveLimits,
-    /// The owner whose dead letters must not all wait for one target: the intake.
+    /// The intake: its dead letters must not all wait for one target.
     pub intake: Option<Owner>,
-    /// The delay queues that there are, as far as the management API tells of them.
     pub existing_delays: ExistingDelays,
-    /// How many signals that owner can hold, as many octets of them as `intake-bytes` says.
+    /// How many signals the intake holds; `intake-bytes` bounds their octets.
     pub prefetch: usize,
-    /// It publishes one at a time what another publisher hands to it, and that is who hears the outcomes.
+    /// The careful publisher: it publishes one at a time what the other publisher hands over, and
+    /// reports the outcomes to it.
     pub careful: bool,
 }
 
-/// The publisher of one vhost; or the careful one beside it, by which is tried what may have closed the connection.
 #[derive(Debug)]
 pub struct Publisher {
     settings: Settings,
@@ -108,24 +102,24 @@ pub struct Publisher {
     holds: Holds,
     doubt: Doubt,
     answers: Answers,
-    /// A confirm came since the link is up.
+    /// A confirm arrived on this link.
     proven: bool,
-    /// How many links in a row were lost with something in flight and nothing confirmed.
+    /// Links lost in a row with something in flight and nothing confirmed.
     fruitless_losses: u32,
-    /// As many channels as the broker is known to allow our user.
+    /// Channels that the broker is known to allow our user.
     channels: usize,
-    /// Queues that did not take what comes back to them.
+    /// Queues that refuse messages coming back.
     full: BTreeMap<ShortStr, outcomes::Full>,
-    /// A foreign user-id was refused since the link is up.
+    /// The broker refused a foreign user-id on this link.
     foreign_refused: bool,
-    /// Its own user-id was not refused since the link is up: what it parks can have the proof.
+    /// The broker did not refuse our user-id on this link, so parked messages can have the proof.
     provable: bool,
 }
 
 // === impl Settings ===
 
 impl Settings {
-    /// Whether the proxy has written into it who rejected its message. A header of that name that it did not write stays.
+    /// Whether the proxy stamped it. A client's header of the same name stays.
     fn is_stamped(&self, publication: &Publication) -> bool {
         publication.by.is_some() && self.limits.now().stamp
     }
@@ -134,7 +128,6 @@ impl Settings {
 // === impl Publisher ===
 
 impl Publisher {
-    /// A publisher that wants its link at once.
     pub fn new(settings: Settings, now: Now) -> Publisher {
         let role = match settings.careful {
             true => Role::Careful,
@@ -162,17 +155,15 @@ impl Publisher {
         }
     }
 
-    /// Publications without an outcome.
     pub fn held(&self) -> usize {
         self.store.items.len()
     }
 
-    /// Whether a careful publisher has to be there, as it has some of them.
+    /// Whether a careful publisher must exist, because it has work.
     pub fn needs_careful(&self) -> bool {
         self.holds.any_handed()
     }
 
-    /// One dead letter from an owner.
     fn accept(
         &mut self,
         owner: Owner,
@@ -222,7 +213,7 @@ impl Publisher {
         }
     }
 
-    /// What became of one that the careful publisher was handed.
+    /// Outcome from the careful publisher.
     fn was_tried(&mut self, of: (Owner, Ticket), outcome: Outcome, now: Now, fx: &mut Effects) {
         let Some((target, key)) = self.holds.taken(of) else {
             return;
@@ -266,14 +257,13 @@ impl Publisher {
         self.store.enqueue_in_front(&free);
     }
 
-    /// The link is up, down, blocked or unblocked, or was silent.
     fn reachable(&mut self, now: Now) {
         let is_open = self.link.is_open();
         self.clock.run(is_open, now.mono);
         self.away.set(self.link.is_up(), is_open, now.mono);
     }
 
-    /// Leaves the intake queue to others, and forgets what was taken from it.
+    /// Leaves the intake queue to other proxies, and forgets its signals.
     fn hand_over(&mut self, now: Now, fx: &mut Effects) {
         if !self.settings.careful && !self.away.leave(now.mono) {
             return;
@@ -296,7 +286,7 @@ impl Publisher {
         }
     }
 
-    /// Refuses those of the sessions, in the order of their deaths; a careful publisher gives back all.
+    /// Refuses items of sessions, in the order of their deaths; a careful publisher gives back all.
     fn refuse(&mut self, fx: &mut Effects, which: impl Fn(&Item) -> bool) {
         let mut keys = self.store.of_intake(false);
         if self.settings.careful {
@@ -320,7 +310,6 @@ impl Publisher {
         }
     }
 
-    /// What every call ends with.
     fn after(&mut self, now: Now, fx: &mut Effects) {
         if self.away.handed_over && self.link.is_open() && !self.draining {
             // Takes the intake's dead letters again, as they can leave.

@@ -36,57 +36,53 @@ pub mod mark;
 #[cfg(test)]
 mod tests;
 
-/// From one round to the next. With [`PATIENCE`] it is less than half a minute from the death of a queue until it is said.
+/// Time between rounds. With [`PATIENCE`], a dead queue is reported in less than half a minute.
 const EVERY: Duration = Duration::from_secs(10);
-/// The next queue is asked when the last one has answered, or has not for so long.
+/// The next queue is checked after the last answer, or after this time.
 const SLOW: Duration = Duration::from_secs(2);
-/// A queue is silent after this, ...
+/// A queue is silent after this time, ...
 const PATIENCE: Duration = Duration::from_secs(15);
-/// ... if the broker was heard so long after the question. Each round asks it something.
+/// ... if the broker sent anything this long after the question. Each round asks it something.
 const HEARD: Duration = Duration::from_secs(5);
-/// Between two bad answers that count.
+/// Time between two bad answers that count.
 const APART: Duration = Duration::from_secs(8);
-/// A dead queue, whose answer costs the connection, is asked again after this.
+/// Interval for a dead queue, whose answer costs the connection.
 const SELDOM: Duration = Duration::from_secs(30);
-/// What the broker says of one that is not there.
+/// The broker's words for a missing queue.
 const NO_QUEUE: &str = "no queue";
-/// How often it is looked for those that are slow or silent.
+/// How often slow and silent queues are looked for.
 const TICK: Duration = Duration::from_secs(1);
 const TAG: &[u8] = b"dlx-proxy pulse";
 
-/// The settings of a pulse.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub login: Login,
-    /// The names of the proxy's objects.
     pub names: Names,
-    /// The delay queues that there are.
+    /// All delay queues that exist.
     pub delays: ExistingDelays,
 }
 
-/// Nobody tells it anything.
+/// No inputs.
 #[derive(Debug)]
 pub enum Input {}
 
-/// What it has for the intake of its vhost.
+/// For the intake of the vhost.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// An object that intake makes is gone.
+    /// An object that the intake makes is gone.
     pub missing: bool,
 }
 
-/// All that it wants done.
 pub type Effects = crate::machine::Effects<Output>;
 
-/// What is awaited of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
-    /// The mark of the user, which is no queue that has to live.
+    /// For the user mark, whose queue may come and go.
     Marked,
     Declared,
     Got,
     Consuming,
-    /// It answered; its channel is being closed, so that whatever it delivered goes back.
+    /// Answered; its channel is being closed, which returns anything delivered.
     Closed,
 }
 
@@ -98,31 +94,30 @@ struct Asked {
     awaited: Awaited,
 }
 
-/// What is known of a queue.
 #[derive(Debug, Default)]
 struct Known {
-    /// What was said last: well (none), or not.
+    /// Last report: healthy (none), or not.
     said: Option<Option<Trouble>>,
-    /// When it began to answer badly.
+    /// Since when it answers badly.
     bad: Option<Mono>,
-    /// Since when an answer is awaited, also on a connection that another queue has cost.
+    /// Since when an answer is awaited, also across connections that another queue has cost.
     awaited: Option<Mono>,
-    /// It is not asked before.
+    /// Not asked before.
     not_before: Mono,
 }
 
-/// The pulse of one vhost.
 #[derive(Debug)]
 pub struct Pulse {
     settings: Settings,
     link: Link,
-    /// By channel: the queue that is being asked, and those that are silent.
+    /// Pending and silent queues by channel.
     asked: BTreeMap<ChannelId, Asked>,
-    /// Channels that are open for the next question.
+    /// Open channels for the next question.
     free: BTreeSet<ChannelId>,
-    /// Who is still to be asked in this round.
+    /// Queues left in this round.
     round: VecDeque<ShortStr>,
-    /// When the next one begins: some time after the link is up for the first time, as the queues may still have to be made.
+    /// Start of the next round. The first one waits for a while, because the queues may still have
+    /// to be made.
     next: Option<Mono>,
     tick: Mono,
     lost_at: Mono,
@@ -133,7 +128,6 @@ pub struct Pulse {
 // === impl Pulse ===
 
 impl Pulse {
-    /// One that wants its link at once.
     pub fn new(settings: Settings) -> Pulse {
         Pulse {
             link: Link::new(Role::Pulse, settings.login.clone()),
@@ -158,7 +152,6 @@ impl Pulse {
             .collect()
     }
 
-    /// Declares the mark of the user, when that is due.
     fn mark_user(&mut self, now: Now, fx: &mut Effects) {
         let is_asked = |asked: &Asked| asked.awaited == Awaited::Marked;
         if self.link.is_up()
@@ -179,7 +172,7 @@ impl Pulse {
         self.tick = now.mono.after(TICK);
     }
 
-    /// Asks the next ones, one after the other.
+    /// Asks queues one by one.
     fn ask(&mut self, now: Now, fx: &mut Effects) {
         let is_slow = |asked: &Asked| asked.at.after(SLOW) <= now.mono;
         while self.link.is_up()
@@ -201,7 +194,7 @@ impl Pulse {
         }
     }
 
-    /// A channel that is open. None: all that there may be belong to queues that are silent.
+    /// An open channel. `None`: silent queues occupy all of them.
     fn channel(&mut self, fx: &mut Effects) -> Option<ChannelId> {
         if let Some(free) = self.free.pop_first() {
             return Some(free);
@@ -226,7 +219,7 @@ impl Pulse {
         }
     }
 
-    /// The broker has closed the channel over the question.
+    /// The broker closed the channel because of the question.
     fn refused(&mut self, asked: &Asked, code: u16, text: &str, now: Now, fx: &mut Effects) {
         if asked.awaited == Awaited::Marked {
             return fx.events.extend(self.mark.answered(Some(text.as_bytes())));
@@ -276,7 +269,7 @@ impl Pulse {
         self.say(queue, None, fx);
     }
 
-    /// It answered badly, which counts the second time.
+    /// The second bad answer counts.
     fn bad(&mut self, queue: ShortStr, trouble: Trouble, now: Now, fx: &mut Effects) {
         let known = self.known.entry(queue.clone()).or_default();
         let since = *known.bad.get_or_insert(now.mono);
@@ -298,7 +291,7 @@ impl Pulse {
         }
     }
 
-    /// Those that have not answered for so long.
+    /// Reports queues that have not answered for [`PATIENCE`].
     fn find_silent(&mut self, now: Now, fx: &mut Effects) {
         let heard = self.link.last_heard();
         let is_silent = |asked: &&Asked| {
@@ -388,7 +381,7 @@ impl Linked for Pulse {
         &mut self.link
     }
 
-    /// If it was away for longer than a question costs, the broker may have been, too.
+    /// After a long absence the broker may have been down, so old bad answers do not count.
     fn up(&mut self, now: Now, _: &mut Effects) {
         self.next.get_or_insert(now.mono.after(EVERY));
         if self.lost_at.after(SLOW) < now.mono {
@@ -403,7 +396,7 @@ impl Linked for Pulse {
         Ok(())
     }
 
-    /// What was awaited is asked again.
+    /// Pending questions are asked again.
     fn lost(&mut self, _: Loss, now: Now, fx: &mut Effects) {
         let mut asked = std::mem::take(&mut self.asked);
         self.free.clear();

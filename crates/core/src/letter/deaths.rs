@@ -8,30 +8,30 @@ use crate::machine::Wall;
 use super::Letter;
 
 const MOST: usize = 1000;
-/// Octets that are kept of what is no name.
+/// Limit for texts that should be short.
 const LONGEST: usize = 255;
-/// How the name of an intake queue ends.
 const INTAKE: &[u8] = b".intake";
 
-/// One entry of `x-death`: the deaths in one queue for one reason. Whatever a hostile one lacks, or has of another type, is `None`.
+/// One entry of `x-death`: the deaths in one queue for one reason. A field that is missing or has
+/// another type is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Death {
-    /// The queue in which it died.
     pub queue: Option<ShortStr>,
-    /// Why, in RabbitMQ's words; at most 255 octets of it, as text.
+    /// In RabbitMQ's words; cut at 255 octets.
     pub reason: Option<String>,
     pub count: Option<u64>,
-    /// When for the first time, in seconds since 1970. RabbitMQ keeps it when it counts on (S4.2).
+    /// Of the first death, in seconds since 1970. RabbitMQ keeps it when it counts on (S4.2).
     pub time: Option<u64>,
-    /// The exchange that it had been published to before the first of them.
+    /// Before the first of these deaths.
     pub exchange: Option<ShortStr>,
-    /// The keys that it had been published with before the first of them: the routing key, then those of `CC`.
+    /// Before the first of these deaths: the routing key, then those of `CC`.
     pub routing_keys: Vec<ShortStr>,
-    /// The property `expiration` that the first of them took away, in milliseconds; at most 255 octets of it, as text.
+    /// The property `expiration` that the first of these deaths removed, in milliseconds; cut at
+    /// 255 octets.
     pub original_expiration: Option<String>,
 }
 
-/// Where a letter comes from: one look at its headers for all that is asked.
+/// The origin of a message, from one pass over its headers.
 #[derive(Debug, Default)]
 pub(super) struct Fate {
     pub(super) source: Option<ShortStr>,
@@ -43,28 +43,30 @@ pub(super) struct Fate {
 // === impl Letter ===
 
 impl Letter {
-    /// Its deaths, the newest first, as the broker wrote them; 1,000 at most. Those that the broker has forgotten, and the proxy has not, are
-    /// among them.
+    /// The newest 1,000 deaths, newest first. Includes those that the broker has forgotten and the
+    /// proxy has not.
     pub fn deaths(&self) -> Vec<Death> {
         self.fate().deaths
     }
 
-    /// The queue that it died in last.
+    /// The queue of the newest death.
     ///
-    /// - A parked message has the deaths of the dead letter that it is, so it is the queue that this one died in. One that was parked on its way
-    ///   back after a retry has not died: it is the queue that it should have come back to, and [`Letter::reason`] is `None`.
-    /// - A message that the broker itself took out of the proxy's intake queue "died" there; that death is passed over.
-    /// - A message without `x-death` says nothing, so neither does this: it was published here, or its history was taken away.
+    /// - For a parked message: the queue in which its dead letter died. A message that was parked
+    /// on its way back after a retry has not died: this is its own queue then, and
+    /// [`Letter::reason`] is `None`.
+    /// - Ignores the "death" of a message that the broker removed from the intake queue.
+    /// - `None` without `x-death`: the message was published to this queue, or its history was
+    /// removed.
     pub fn source(&self) -> Option<ShortStr> {
         self.fate().source
     }
 
-    /// Why it died last, in RabbitMQ's words.
     pub fn reason(&self) -> Option<String> {
         self.fate().reason
     }
 
-    /// When it died last. If it has died in that queue for that reason before, it is when it first did: RabbitMQ does not keep more.
+    /// When it last died. For repeated deaths in a queue by one reason, RabbitMQ keeps only the
+    /// first time.
     pub fn died_at(&self) -> Option<Wall> {
         self.fate().died_at
     }
@@ -100,7 +102,6 @@ impl Fate {
 // === impl Death ===
 
 impl Death {
-    /// Of members with the same name the first one counts.
     fn read(entry: Table<'_>) -> Death {
         let mut death = Death::default();
         let mut has_keys = false;
@@ -131,7 +132,7 @@ impl Death {
         death
     }
 
-    /// Whether that was the proxy's intake queue, whatever its prefix is: what leads there begins with it, too.
+    /// Whether the queue is an intake queue, whatever its prefix is.
     fn is_in_intake(&self) -> bool {
         let prefix = self.queue.as_deref().and_then(|it| it.strip_suffix(INTAKE));
         let exchange = self.exchange.as_deref().unwrap_or_default();

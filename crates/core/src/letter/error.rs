@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::Letter;
 use super::text::line;
 
-/// Characters of a line that are kept.
+/// Characters of a line.
 const LONGEST: usize = 200;
 
-/// The names of such headers. The first one in which a letter has text counts.
+/// Header names. The first one with a text counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ErrorHeaders(pub Vec<String>);
@@ -16,14 +16,15 @@ pub struct ErrorHeaders(pub Vec<String>);
 // === impl ErrorHeaders ===
 
 impl ErrorHeaders {
-    /// The first line that is not empty, without white space around it, and with a space for each control character; at most 200 characters.
+    /// The first line that is not empty, trimmed, with spaces for control characters; at most 200
+    /// characters.
     pub fn first_line(&self, letter: &Letter) -> Option<String> {
         let of = |name: &String| first_line(letter.header(name.as_bytes())?.as_text()?);
         self.0.iter().find_map(of)
     }
 }
 
-/// Those of Spring, MassTransit and NServiceBus: messages before stack traces.
+/// Headers of Spring, MassTransit and NServiceBus: messages before stack traces.
 impl Default for ErrorHeaders {
     fn default() -> ErrorHeaders {
         let names = [
@@ -37,7 +38,8 @@ impl Default for ErrorHeaders {
     }
 }
 
-/// How a line begins, as somebody wrote it: cut and spaced as lines are, without the `…` of a table that has cut it again.
+/// The beginning of a line as a user typed it: cut and spaced like lines, without the `…` of a
+/// table.
 pub fn beginning(text: &[u8]) -> Option<String> {
     let line = first_line(text)?;
     let line = line.trim_end_matches('…').trim_end();

@@ -7,27 +7,28 @@ use crate::machine::{Reason, Wall};
 
 use super::{ErrorHeaders, Id, Letter, headers};
 
-/// Takes the letters that are as each of its parts says; all, if none says anything.
+/// Matches messages that fit all parts; with no parts, every message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// The queue that it died in last: [`Letter::source`].
     pub source: Option<ShortStr>,
-    /// Why it died last: [`Letter::reason`].
     pub reason: Option<Reason>,
-    /// How the first line of its error begins, by these headers: [`ErrorHeaders::first_line`]. Of many errors only the beginning is the same.
+    /// A prefix of [`ErrorHeaders::first_line`] for these headers. Many errors differ only in their
+    /// ends.
     pub error: Option<(ErrorHeaders, String)>,
-    /// The key that it has now, as lists show it, or the one that it was first published with: a dead-letter routing key may have hidden that.
+    /// The current key, or the first one: a dead-letter routing key may have replaced it.
     pub routing_key: Option<ShortStr>,
-    /// The first header of that name has that value: octets of a text as they are, numbers and booleans in their usual text, a timestamp in
-    /// RFC 3339 or in seconds, nothing for a void. Tables and arrays have no such text. Of several each.
+    /// The first header of that name has that value. Texts compare by octets, numbers and booleans
+    /// by their usual text, timestamps in RFC 3339 or seconds; a void is empty. Tables and arrays
+    /// never match. All pairs must match.
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
-    /// These octets are in the body, in the first [`Filter::SEARCHED`] of it.
+    /// Octets in the first [`Filter::SEARCHED`] of the body.
     pub body: Option<Vec<u8>>,
-    /// It died then or before, and was not sent back since: RabbitMQ keeps when it first died in a queue for a reason, so that one that was
-    /// sent back, and died there again a minute ago, seems old. What does not say when it died is not taken. A time, and no age: what takes hours
-    /// takes at its end no other messages than at its beginning.
+    /// Died at this time or before, and was not redriven since. RabbitMQ keeps only the first death
+    /// in a queue for a reason, so a redriven message that has just died again would seem old.
+    /// Messages without a time do not match. A time instead of an age: the set must not change
+    /// while a long redrive works.
     pub died_by: Option<Wall>,
-    /// It has one of these; none: no matter which.
+    /// Any of these; empty: no condition.
     pub ids: Vec<Id>,
     /// It waits for a retry, in any queue or in this one.
     pub waits: Option<Option<ShortStr>>,
@@ -36,15 +37,14 @@ pub struct Filter {
 // === impl Filter ===
 
 impl Filter {
-    /// Octets of a body that are searched for others, whoever searches: so all see the same messages, also where more of a body is kept.
+    /// Octets of a body that are searched. The same everywhere, so that all commands match the same
+    /// messages.
     pub const SEARCHED: usize = 1 << 20;
 
-    /// Whether it takes everything.
     pub fn is_all(&self) -> bool {
         *self == Filter::default()
     }
 
-    /// Whether it takes this one.
     pub fn takes(&self, letter: &Letter) -> bool {
         (self.ids.is_empty() || self.ids.contains(&letter.id()))
             && self.takes_fate(letter)

@@ -14,10 +14,9 @@ use super::text::name;
 use super::time::rfc_3339;
 use super::{ErrorHeaders, Letter};
 
-/// Groups that are told apart: each sender can make as many as it likes.
+/// A bound, because senders can make any number of groups.
 const MOST: usize = 1000;
 
-/// Counts letters by group.
 #[derive(Debug, Default)]
 pub struct Groups {
     errors: ErrorHeaders,
@@ -25,7 +24,6 @@ pub struct Groups {
     rest: Sum,
 }
 
-/// Source, reason and error.
 type Key = (Option<ShortStr>, Option<String>, Option<String>);
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,7 +58,6 @@ pub struct Group {
 // === impl Groups ===
 
 impl Groups {
-    /// A grouping without any group yet.
     pub fn new(errors: ErrorHeaders) -> Groups {
         Groups {
             errors,
@@ -83,7 +80,7 @@ impl Groups {
         sum.add(died_at);
     }
 
-    /// The largest first; what is beyond 1,000 groups is one group more, the last.
+    /// The largest first. Groups beyond 1,000 are combined into one, the last.
     pub fn finish(self) -> Vec<Group> {
         let of = |((source, reason, error), sum): (Key, Sum)| Group {
             source: source.as_deref().map(name),

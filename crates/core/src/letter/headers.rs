@@ -10,13 +10,12 @@ use crate::machine::Wall;
 
 use super::time::rfc_3339;
 
-/// Tables and arrays in each other.
+/// Nesting of tables and arrays.
 const DEEPEST: usize = 32;
-/// Octets of headers that are shown, all together.
+/// Octets of all shown headers.
 const MOST: usize = 64 * 1024;
-/// What a member costs beside its octets: for many that have none.
+/// Cost of a member beside its octets, which bounds the number of empty ones.
 const MEMBER: usize = 8;
-/// Where something was left out.
 const CUT: &str = "…";
 
 /// A header.
@@ -33,24 +32,19 @@ pub struct Header {
     pub value: Json,
 }
 
-/// All headers of a letter.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Headers {
     pub(super) list: Vec<Header>,
-    /// Something was left out.
     pub(super) cut: bool,
-    /// They cannot be read to their end.
     pub(super) malformed: bool,
 }
 
-/// What may still be shown.
 struct Reader {
     left: usize,
     cut: bool,
     malformed: bool,
 }
 
-/// Reads the headers, in their order.
 pub(super) fn read(table: Table<'_>) -> Headers {
     let mut reader = Reader {
         left: MOST,
@@ -79,7 +73,6 @@ pub(super) fn read(table: Table<'_>) -> Headers {
     }
 }
 
-/// Whether a value is this text, as people write it.
 pub(super) fn reads(value: &Value<'_>, wanted: &[u8]) -> bool {
     if let Some(text) = value.as_text() {
         return text == wanted;
@@ -102,7 +95,7 @@ pub(super) fn reads(value: &Value<'_>, wanted: &[u8]) -> bool {
     text == wanted
 }
 
-/// What is neither text nor nested.
+/// Values that are neither text nor nested.
 fn plain(value: &Value<'_>) -> Option<Json> {
     if let Some(integer) = value.as_integer() {
         return Some(integer.into());
@@ -138,7 +131,7 @@ fn float(value: &Value<'_>) -> Option<f64> {
     }
 }
 
-/// How many of the digits are behind the point.
+/// `scale`: digits after the point.
 fn decimal(scale: u8, digits: u32) -> String {
     let scale = usize::from(scale);
     let digits = format!("{digits:0>width$}", width = scale + 1);
@@ -151,7 +144,6 @@ fn decimal(scale: u8, digits: u32) -> String {
 // === impl Reader ===
 
 impl Reader {
-    /// Whether there is room for one more.
     fn may_go_on(&mut self) -> bool {
         let room = self.left > 0;
         self.cut |= !room;
@@ -170,7 +162,7 @@ impl Reader {
         text
     }
 
-    /// The walk into what is nested ends at depth 0, long before the stack does.
+    /// Ends at depth 0, long before the stack overflows.
     fn value(&mut self, value: Value<'_>, depth: usize) -> Json {
         match (value.as_text(), value.as_table(), value.as_array()) {
             (Some(text), ..) => Json::String(self.text(text)),
@@ -184,7 +176,7 @@ impl Reader {
         }
     }
 
-    /// Of members with the same name the first one counts, as for RabbitMQ.
+    /// The first of several members with one name counts, as in RabbitMQ.
     fn table(&mut self, table: Table<'_>, depth: usize) -> Json {
         let mut members = Map::new();
         for field in table.fields() {

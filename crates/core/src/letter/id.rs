@@ -13,21 +13,22 @@ use crate::dead_letter::unparked;
 
 use super::Letter;
 
-/// A fingerprint of a letter: of its exchange, routing key, properties and body, the first 64 bits of a SHA-256.
+/// A fingerprint of a message: the first 64 bits of a SHA-256 of exchange, routing key, properties
+/// and body.
 ///
-/// It is the same in each look, in each process and in each version. What the broker itself changes from look to look does not count: the
-/// position, the mark `redelivered`, and the headers in which a quorum queue counts deliveries. So two messages that are equal in all this
-/// have one id, and whoever names it means both. To make a message with the id of a given other one takes 2⁶⁴ attempts: with a weaker hash, who
-/// may publish could have somebody else's message removed together with an own one.
+/// It is stable across looks, processes and versions. It excludes what the broker changes from look
+/// to look: the position, the mark `redelivered`, and the headers in which a quorum queue counts
+/// deliveries. Messages equal in all this share one id, which means all of them. Forging the id of
+/// a given message takes 2⁶⁴ attempts. With a weaker hash, any publisher could have somebody else's
+/// message removed together with its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(u64);
 
-/// It is not the name of a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("an id has 16 hexadecimal digits")]
 pub struct NoId;
 
-/// The hash of a whole body: it is calculated as the pieces of the body come, so that nobody has to keep them.
+/// The hash of a body, calculated piece by piece, so that the body need not be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyHash([u8; 32]);
 
@@ -93,7 +94,6 @@ impl Serialize for Id {
 // === impl Hash ===
 
 impl Hash {
-    /// Behind what came before.
     pub fn octets(&mut self, octets: &[u8]) {
         self.0.update(octets);
     }
@@ -104,7 +104,7 @@ impl Hash {
         BodyHash(hash)
     }
 
-    /// In whatever order they stand: 3.x sorts them when it adds its count.
+    /// In any order: 3.x sorts the headers when it adds its count.
     fn headers(&mut self, table: &[u8]) {
         let fields: Result<Vec<_>, _> = Table(table).fields().collect();
         match fields {
@@ -117,7 +117,7 @@ impl Hash {
         }
     }
 
-    /// With its length, so that two names in a row are not two others.
+    /// With its length, so that two adjacent names cannot be mistaken for two others.
     fn text(&mut self, octets: &[u8]) {
         self.octets(&(octets.len() as u64).to_be_bytes());
         self.octets(octets);
@@ -139,7 +139,7 @@ impl fmt::Debug for Hash {
 // === impl BodyHash ===
 
 impl BodyHash {
-    /// Of a body that is there as a whole.
+    /// For a complete body.
     pub fn of(body: &[u8]) -> BodyHash {
         let mut hash = Hash::default();
         hash.octets(body);

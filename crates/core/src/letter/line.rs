@@ -29,16 +29,15 @@ struct Read {
     body: Body,
 }
 
-/// A line from which no message can be made.
+/// Why a line holds no message.
 #[derive(Debug, Error)]
 pub enum NoLine {
-    /// It is no JSON, or something is missing.
+    /// Not JSON, or a field is missing.
     #[error("this is no line of an export: {0}")]
     Json(#[from] serde_json::Error),
-    /// Not two digits for each octet.
     #[error("`{0}` is not written in hexadecimal digits")]
     Hex(&'static str),
-    /// The body was longer than what was exported of it.
+    /// The body was longer than its exported part.
     #[error("`body` was cut when it was exported")]
     Cut,
 }
@@ -46,7 +45,7 @@ pub enum NoLine {
 // === impl Line ===
 
 impl Line {
-    /// The line of a letter whose body was kept whole.
+    /// For a message with a whole body.
     pub fn of(letter: &Letter, errors: &ErrorHeaders, own_user: &[u8]) -> Line {
         Line {
             detail: Detail::of(letter, errors),
@@ -54,10 +53,10 @@ impl Line {
         }
     }
 
-    /// The message that a line tells. Its properties may be anything.
+    /// The message of a line. Its properties may be invalid.
     ///
     /// # Errors
-    /// When it tells none.
+    /// When the line holds no message.
     pub fn read(line: &[u8]) -> Result<Content, NoLine> {
         let Read {
             raw_properties,

@@ -6,11 +6,11 @@ use crate::machine::Wall;
 use super::Death;
 use super::time::rfc_3339;
 
-/// Keys that a sentence names.
+/// Keys named in a sentence.
 const KEYS: usize = 5;
 
-/// A sentence for each of these deaths, which are the newest first. The oldest is told first: by its time, as an entry that RabbitMQ counts up
-/// moves to the front, but keeps the time of its first death.
+/// A sentence for each death, the oldest first (`deaths` is newest first). Sorted by time: RabbitMQ
+/// moves an entry to the front when it counts on, but keeps its first time.
 pub(super) fn story(deaths: &[Death]) -> Vec<String> {
     let mut oldest_first: Vec<_> = deaths.iter().rev().collect();
     oldest_first.sort_by_key(|death| death.time);
@@ -66,7 +66,7 @@ fn published(death: &Death) -> String {
     format!("; it had been published to {exchange}{with}")
 }
 
-/// An empty one would not be seen.
+/// Shows an empty name.
 fn name(name: &ShortStr) -> String {
     match name.is_empty() {
         true => "\"\"".to_owned(),

@@ -22,7 +22,6 @@ mod waiting;
 /// 2026-11-23T10:00:00Z.
 const TEN: u64 = 1_795_428_000;
 
-/// A letter with these headers.
 fn letter(headers: TableBuilder, body: &str) -> Letter {
     let Content { properties, body } = with_headers(headers, body);
     Letter {
@@ -52,7 +51,6 @@ fn entry(queue: &str, reason: &str, count: i64, time: u64) -> TableBuilder {
     entry
 }
 
-/// With these deaths, the newest first.
 fn died(deaths: &[(&str, &str, i64, u64)]) -> TableBuilder {
     let mut array = ArrayBuilder::default();
     for (queue, reason, count, time) in deaths {
@@ -63,14 +61,13 @@ fn died(deaths: &[(&str, &str, i64, u64)]) -> TableBuilder {
     headers
 }
 
-/// Rejected in `orders` at ten, with an error.
+/// Rejected in `orders` at [`TEN`], with an error.
 fn rejected(error: &str) -> Letter {
     let mut headers = died(&[("orders", "rejected", 1, TEN)]);
     headers.longstr(b"x-exception-message", error.as_bytes());
     letter(headers, "body")
 }
 
-/// The same with other properties.
 fn with_properties(properties: Vec<u8>) -> Letter {
     Letter {
         properties: Bytes::from(properties),

@@ -1,6 +1,7 @@
 //! Octets of strangers as text in which nothing acts on a terminal or deceives the eye.
 
-/// Neither a control character nor one that turns the direction of writing, breaks the line or cannot be seen.
+/// Rejects control characters, and those that change the writing direction, break the line or are
+/// invisible.
 pub fn is_harmless(character: char) -> bool {
     !character.is_control()
         && !matches!(
@@ -9,12 +10,13 @@ pub fn is_harmless(character: char) -> bool {
         )
 }
 
-/// A name or key as JSON has it: what is not UTF-8 is replaced.
+/// A name or key for JSON: replaces octets that are not UTF-8.
 pub(super) fn name(octets: &[u8]) -> String {
     String::from_utf8_lossy(octets).into_owned()
 }
 
-/// At most so many characters on one line. What is not UTF-8 is replaced, and a control character is a space.
+/// At most `most` characters on one line. Replaces octets that are not UTF-8; control characters
+/// become spaces.
 pub(super) fn line(octets: &[u8], most: usize) -> String {
     let enough = octets.get(..most.saturating_mul(4)).unwrap_or(octets);
     let text = String::from_utf8_lossy(enough);
@@ -23,8 +25,8 @@ pub(super) fn line(octets: &[u8], most: usize) -> String {
     line.trim().to_owned()
 }
 
-/// The text of a body, if it is one: UTF-8 without control characters other than line feed, carriage return and tab. Where it was `cut`, a part
-/// of a character may be left at its end.
+/// A body that is text: UTF-8 without control characters other than line feed, carriage return and
+/// tab. If it was `cut`, its end may hold part of a character.
 pub(super) fn of_body(octets: &[u8], cut: bool) -> Option<&str> {
     let text = match std::str::from_utf8(octets) {
         Ok(text) => text,
@@ -37,14 +39,13 @@ pub(super) fn of_body(octets: &[u8], cut: bool) -> Option<&str> {
     (!text.contains(acts)).then_some(text)
 }
 
-/// Two digits for each octet.
 pub(super) fn hex(octets: &[u8]) -> String {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
     let digits = |octet: &u8| [digit(octet >> 4), digit(octet & 15)];
     octets.iter().flat_map(digits).collect()
 }
 
-/// What [`hex`] wrote. `None`: it did not.
+/// The inverse of [`hex`].
 pub(super) fn of_hex(digits: &str) -> Option<Vec<u8>> {
     let value = |digit: &u8| char::from(*digit).to_digit(16);
     let octet = |pair: &[u8]| match pair {

@@ -2,18 +2,17 @@
 
 use crate::machine::Wall;
 
-/// The last second that has a name in RFC 3339.
+/// The last second of year 9999, the limit of RFC 3339.
 const LAST: u64 = 253_402_300_799;
 const DAY: u64 = 86_400;
-/// Days of 400 years, after which the calendar repeats.
 const CYCLE: u64 = 146_097;
 
-/// In RFC 3339, in whole seconds.
+/// In whole seconds.
 pub fn rfc_3339(at: Wall) -> String {
     format!("{}Z", second(at.seconds().min(LAST)))
 }
 
-/// In RFC 3339, in milliseconds.
+/// In milliseconds.
 pub fn rfc_3339_millis(at: Wall) -> String {
     let at = at.0.min(LAST * 1000 + 999);
     format!("{}.{:03}Z", second(at / 1000), at % 1000)
@@ -26,7 +25,8 @@ fn second(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
-/// Year, month and day, so many days after 1970-01-01. Years begin in March here, so that the leap day is the last one.
+/// Year, month and day, `days` after 1970-01-01. Years begin in March here, so that the leap day is
+/// the last one.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468; // since 0000-03-01
     let (cycle, days) = (days / CYCLE, days % CYCLE);

@@ -112,7 +112,6 @@ pub enum Encoding {
 // === impl Summary ===
 
 impl Summary {
-    /// What a list says of a letter.
     pub fn of(letter: &Letter, errors: &ErrorHeaders) -> Summary {
         Summary::with(letter, &letter.fate(), errors)
     }
@@ -142,7 +141,6 @@ impl Summary {
 // === impl Detail ===
 
 impl Detail {
-    /// All that there is to see of a letter.
     pub fn of(letter: &Letter, errors: &ErrorHeaders) -> Detail {
         let fate = letter.fate();
         let parsed = letter.parsed();
@@ -190,7 +188,7 @@ impl Body {
     }
 }
 
-/// A number or a word alone is JSON as well, but nobody means it.
+/// Numbers and words alone are valid JSON, but not meant as such.
 fn is_json(text: &str) -> bool {
     text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
@@ -198,12 +196,11 @@ fn is_json(text: &str) -> bool {
 // === impl Letter ===
 
 impl Letter {
-    /// Not all of its body was kept.
     fn is_cut(&self) -> bool {
         (self.body.len() as u64) < self.size
     }
 
-    /// When it was sent back the last time, as the proxy wrote into a header of its own.
+    /// From a header of the proxy's own.
     pub(super) fn redriven_at(&self) -> Option<Wall> {
         let table = self.header(REDRIVEN)?.as_table()?;
         let mut fields = table.fields().map_while(Result::ok);
@@ -211,7 +208,7 @@ impl Letter {
         time.value.as_timestamp().map(Wall::of_seconds)
     }
 
-    /// What the proxy counts in a header of its own.
+    /// From a header of the proxy's own.
     fn redriven(&self) -> u64 {
         let count = |value: Table<'_>| {
             let mut fields = value.fields().map_while(Result::ok);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Octets that all machines together may retain: a shared counter, not a lock.
+/// Octets that all machines together may retain: a shared counter without a lock.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Octets>);
 
@@ -14,7 +14,6 @@ struct Octets {
 }
 
 impl Budget {
-    /// A budget of `limit` octets.
     pub fn new(limit: usize) -> Budget {
         Budget(Arc::new(Octets {
             limit: AtomicUsize::new(limit),
@@ -22,12 +21,11 @@ impl Budget {
         }))
     }
 
-    /// Changes the limit. Octets that were taken before stay taken, also those above a lower limit.
+    /// Octets that are taken stay taken, even above a lower limit.
     pub fn set_limit(&self, limit: usize) {
         self.0.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Takes octets, if they are left.
     #[must_use]
     pub fn take(&self, octets: usize) -> bool {
         let limit = self.0.limit.load(Ordering::Relaxed);

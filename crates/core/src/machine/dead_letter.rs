@@ -4,27 +4,22 @@ use crate::amqp::ids::ShortStr;
 
 use super::{Outcome, Publication, Reason, Rejecter};
 
-/// A dead letter that has come to its end.
+/// A dead letter with its final outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// The queue that the message died in.
     pub queue: ShortStr,
     pub reason: Reason,
-    /// Where the dead letter should have gone.
     pub exchange: ShortStr,
-    /// The key with which it was published.
     pub routing_key: ShortStr,
-    /// Octets of its body.
     pub octets: usize,
     pub outcome: Outcome,
-    /// Who rejected the message, where this proxy withheld the reject.
+    /// Set when this proxy withheld the reject.
     pub by: Option<Box<Rejecter>>,
 }
 
 // === impl DeadLetter ===
 
 impl DeadLetter {
-    /// Of a publication, which has come to its end so.
     pub fn of(publication: Publication, outcome: Outcome) -> DeadLetter {
         let Publication {
             exchange,

@@ -10,241 +10,192 @@ use crate::amqp::ids::{ShortStr, Vhost};
 
 use super::{Cause, DeadLetter, Leg, Outcome, Trouble, Witness};
 
-/// Something that an operator may want to know.
+/// Facts for the log and the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A session saw `connection.open-ok`.
     SessionOpened {
         vhost: Vhost,
-        /// The user it authenticated as, when the mechanism shows it.
         user: Option<ShortStr>,
-        /// `connection_name` of its client properties.
         name: Option<Bytes>,
     },
-    /// A queue is managed from now on.
     QueueManaged {
         queue: ShortStr,
-        /// Its declare was rewritten (take-over); false: its own arguments stay (keep).
+        /// False: the queue keeps its own arguments.
         taken_over: bool,
     },
-    /// A declare said something else of where dead letters go than counted before; it counts from now on.
+    /// A declare names another dead-letter target than the last one; it counts from now on.
     Redeclared {
         queue: ShortStr,
         before: DeadLettersTo,
         now: DeadLettersTo,
-        /// Where what expires or overflows still goes: the queue was not taken over.
+        /// Where expired and overflowing messages still go: the queue was not taken over.
         own: Option<DeadLettersTo>,
     },
-    /// A policy of the proxy says where the dead letters of a queue go that was not taken over: it acts on its rejects alone.
+    /// A policy of the proxy names the target of a queue that was not taken over: it applies to
+    /// rejects only.
     RejectsOnly {
         queue: ShortStr,
         now: DeadLettersTo,
-        /// By the arguments that the queue has.
         own: DeadLettersTo,
     },
-    /// What the last declare of a queue said could not be written to the record in time: other proxies do not know it yet.
+    /// A declare could not be recorded in time: other proxies do not know it yet.
     NotRecorded { queue: ShortStr },
-    /// The record of redeclared queues cannot be read, or takes too long: what other proxies wrote there does not count here yet.
+    /// The record of redeclared queues cannot be read or is slow: entries of other proxies do not
+    /// count here yet.
     RecordUnread {
-        /// The broker's words, or ours.
         cause: String,
     },
-    /// The record of redeclared queues has messages that no proxy wrote: they count for nothing, but take room.
+    /// The record has messages that no proxy wrote. They are ignored but take room.
     RecordForeign { messages: u64 },
-    /// A declare that names a dead-letter exchange was left to the broker.
+    /// A declare with a dead-letter exchange went to the broker unchanged.
     DeclareLeft { queue: ShortStr, cause: Fallback },
-    /// A reject was left to the broker although its queue is managed.
     RejectForwarded { queue: ShortStr, cause: Fallback },
-    /// A message that a client returned to a queue with retries was left to the broker.
     ReturnForwarded { queue: ShortStr, cause: Fallback },
-    /// A client was lost, and what it had not settled of a queue that counts that was not counted, or not all.
+    /// A client was lost, and not all of its unsettled deliveries were counted.
     CrashNotCounted { queue: ShortStr, cause: Fallback },
-    /// What the arguments of a queue say of retries means nothing, wholly or in part.
+    /// Retry arguments of a queue that are invalid, wholly or in part.
     RetriesInVain {
         queue: ShortStr,
-        /// RabbitMQ's words, or ours.
+        /// In RabbitMQ's words, or ours.
         problem: String,
     },
-    /// The arguments of a queue delete it together with messages that wait in it.
     GoesWithMessages {
         queue: ShortStr,
         problem: &'static str,
     },
-    /// The broker has purged or deleted a queue with retries: what waits for its retry is elsewhere.
+    /// A queue with retries was purged or deleted: messages that wait for a retry are elsewhere.
     StillWaiting { queue: ShortStr, deleted: bool },
-    /// A message that a client returned has come to the end of its publication into a delay queue.
     Retried {
-        /// The queue it belongs to.
         queue: ShortStr,
         delay: Duration,
-        /// What became of it: confirmed, or refused.
         outcome: Outcome,
     },
-    /// A dead letter that an operator sends back has come to the end of its publication.
     Redriven {
-        /// The queue that it died in.
         queue: ShortStr,
-        /// What became of it: confirmed, or refused.
         outcome: Outcome,
     },
-    /// A message that was away is in its queue again.
+    /// A retried message is in its queue again.
     CameBack { queue: ShortStr },
-    /// A reject or a return was kept from the broker, which would lose the message, or give it back at once.
+    /// A reject or a return was withheld because the broker would lose the message, or redeliver it
+    /// at once.
     Kept {
         queue: ShortStr,
         returned: bool,
-        /// Why nothing is published in its place, or not yet.
+        /// Why nothing is published instead, or not yet.
         cause: Fallback,
     },
-    /// The message of such a reject or return was returned to its queue.
     KeptReturned { queue: ShortStr },
-    /// A delivery of a managed queue was not retained: its reject, if one comes, is the broker's.
+    /// A delivery of a managed queue was not retained, so its reject would go to the broker.
     NotRetained { queue: ShortStr, limit: Limit },
-    /// A client named an intake or parking object and was refused.
     NameRefused { name: ShortStr },
-    /// A client was refused that chose EXTERNAL, or a protocol in which it could choose that unseen.
+    /// A client chose EXTERNAL, or a protocol that would hide this choice.
     ExternalRefused,
-    /// A dead letter came to its end. Whoever keeps it for a while shares it.
+    /// Shared with those that keep it for a while.
     DeadLetter(Arc<DeadLetter>),
-    /// An edit of a header would not have fitted the frame and was dropped.
+    /// The edited header did not fit the frame.
     EditDropped,
     /// A message was published without its `x-opt-delivery-time`, which was too far ahead.
     DeliveryTimeDropped {
-        /// The queue that it died in, or comes back to.
         queue: ShortStr,
     },
-    /// A link of the proxy's own is up.
     LinkUp { role: Role, version: Bytes },
-    /// A link is down, or could not be opened.
     LinkDown {
         role: Role,
-        /// The broker's words, or ours.
         cause: String,
     },
     /// The proxy's user may not use this vhost: it stays native.
     VhostNative { cause: String },
     /// The broker blocked (true) or unblocked the publisher.
     Blocked(bool),
-    /// The broker closed a channel of a link.
     ChannelClosed { role: Role, cause: String },
-    /// The broker closed a channel of the publisher, as a dead-letter exchange is internal: it is reached over a bridge from now on.
+    /// A dead-letter exchange is internal: it is reached over a bridge from now on.
     InternalExchange { exchange: ShortStr },
-    /// Dead letters to this target close the publisher's connection: they are kept apart from others, and tried seldom.
+    /// Dead letters to this target close the publisher's connection: they are isolated, and tried
+    /// seldom.
     TargetClosesConnection {
         exchange: ShortStr,
-        /// Its key, behind the default exchange.
         routing_key: ShortStr,
     },
-    /// Parked messages were tried again, each once.
     ParkedTried {
-        /// How many went to their targets.
         moved: usize,
-        /// How many could not go now.
+        /// Try again later.
         waiting: usize,
-        /// How many the proxy does not try again.
+        /// Not tried again by the proxy.
         staying: usize,
-        /// How many did not go, by the cause that they say; empty: none.
+        /// By the cause in their headers; those that did not move.
         causes: Vec<(ShortStr, usize)>,
     },
     /// The intake consumer has begun (true) or stopped.
     Consuming(bool),
-    /// The intake has all that it needs, and consumes: said once in each life of its link, and after it was refused.
+    /// The intake consumes. Reported once per connection, and again after a refusal.
     IntakeWorks,
-    /// The broker refuses what the intake needs: an object of its own, or to consume. It is tried again.
+    /// The broker refuses an object that the intake needs, or its consumer. It is tried again.
     IntakeRefused { code: u16, cause: String },
-    /// Nothing can be published: the intake has returned what it held to its queue, and consumes no more until the publisher's link is up.
     HandedOver,
-    /// How many intake exchanges are declared.
     IntakeExchanges(usize),
-    /// A queue of the proxy's own does its work, or does not any more.
     OwnQueue {
         queue: ShortStr,
         witness: Witness,
-        /// What is wrong; none: it does.
         trouble: Option<Trouble>,
     },
-    /// Proxies with this other user work in the vhost; none: no more, or none as far as can be seen.
+    /// Proxies with this other user work in the vhost; none: no longer.
     OtherUser(Option<ShortStr>),
-    /// A queue of the proxy's own was there, and is not any more. It is made again.
+    /// The queue existed before. It is made again.
     OwnQueueGone { queue: ShortStr },
-    /// The broker closed the client's connection because a probe's channel was one too many for its user.
+    /// The broker closed the client's connection: a probe exceeded its user's channel limit.
     ProbeOverLimit,
-    /// A limit was met. What that means for what met it other facts say.
+    /// Other facts report the consequences.
     LimitMet(Limit),
-    /// A fault of the protocol on a leg.
+    /// A violation of the protocol on a leg.
     ProtocolFault { leg: Leg, what: &'static str },
 }
 
 labels! {
-/// A limit that a client or an operator can meet. The label of a metric.
+/// A limit that clients or operators can reach. The label of a metric.
 pub enum Limit {
-    /// Clients at once.
     Connections = "max-connections",
-    /// Octets that are retained in all.
     Retained = "retained-bytes",
-    /// Octets that are retained for one connection.
     RetainedPerConnection = "retained-bytes-per-connection",
-    /// Dead letters in flight of one session.
     Tickets = "max-tickets-per-connection",
-    /// A request waited for too long behind rejects, or a settlement for an answer.
+    /// A request waited too long behind rejects, or a settlement for an answer.
     CloseWait = "close-wait",
-    /// A declare was examined for too long.
     ProbeTimeout = "probe-timeout",
-    /// A client took too long until its connection was open.
     HandshakeTimeout = "handshake-timeout",
-    /// Whoever asked at the admin port took too long.
     AdminTimeout = "admin-timeout",
-    /// Connections to the admin port at once.
     AdminConnections = "max-admin-connections",
-    /// Looks into queues at once.
     Looks = "max-looks",
-    /// Messages that a look passes.
     LookLimit = "look-limit",
-    /// Redrives at once.
     Redrives = "max-redrives",
-    /// Messages that a redrive holds, as they stay.
+    /// Messages that do not match a redrive, which it holds until its end.
     RedriveHeld = "redrive-held",
-    /// Octets of messages that a look passes.
     LookBytes = "look-bytes",
-    /// How long a look lasts.
     LookTimeout = "look-timeout",
-    /// Dead letters of which the hook is not told yet.
     HookLetters = "max-hook-letters",
-    /// Queues that a session knows.
     Queues = "max-queues-per-connection",
-    /// Replies for which a client waits.
     Replies = "max-replies-per-connection",
-    /// Intake exchanges of a vhost.
     IntakeExchanges = "max-intake-exchanges",
-    /// Queues that were declared otherwise than they are.
     RedeclaredQueues = "max-redeclared-queues",
-    /// A message came to an intake only after it had heard nothing for so long, and opened its channel anew.
+    /// The intake received a message only after a quiet period, in a channel opened anew.
     IntakeQuiet = "intake-quiet",
-    /// Signals that an intake holds.
     IntakeBytes = "intake-bytes",
-    /// How long it may hold them.
+    /// How long an intake may hold signals.
     IntakeHeld = "intake-held",
-    /// Dead letters that a publisher holds.
     PublisherBytes = "publisher-bytes",
-    /// A dead letter was not confirmed in time, and is published again.
+    /// A dead letter was not confirmed in time and is published again.
     ConfirmTimeout = "confirm-timeout",
-    /// Entries of a history.
     History = "max-history",
-    /// How far ahead the `x-opt-delivery-time` of a message is.
+    /// How far ahead an `x-opt-delivery-time` may be.
     DeliveryTime = "x-opt-delivery-time",
-    /// Queues that are taken from a list of the management API.
     ListedQueues = "listed-queues",
-    /// Queues that the management API is still to be asked for.
     Questions = "asked-queues",
 }
 }
 
-/// Where a declare says that dead letters go.
+/// The dead-letter target in a declare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLettersTo {
-    /// Nothing: it names none.
     pub exchange: Option<ShortStr>,
-    /// Instead of the message's own keys.
+    /// Replaces the message's own keys.
     pub routing_key: Option<ShortStr>,
 }
 
@@ -259,19 +210,18 @@ impl Display for DeadLettersTo {
 }
 
 labels! {
-/// A connection of the proxy's own.
 pub enum Role {
-    /// Confirm mode, mandatory: puts dead letters out.
+    /// Publishes dead letters: confirm mode, mandatory.
     Publisher = "publisher",
-    /// Tries, one at a time, what may have closed the publisher's connection.
+    /// Publishes one at a time what may have closed the publisher's connection.
     Careful = "careful",
     /// Consumes the intake queue and owns the topology.
     Intake = "intake",
     /// Writes and reads the record of redeclared queues.
     Recorder = "recorder",
-    /// Asks whether the proxy's own queues do their work.
+    /// Checks that the proxy's own queues work.
     Pulse = "pulse",
-    /// Looks at the messages of a queue, in the name of whoever asked.
+    /// Browses or moves messages of a queue for an operator.
     Walk = "walk",
 }
 }

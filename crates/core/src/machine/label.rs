@@ -1,6 +1,7 @@
 //! Enums whose variants are values of labels: in metrics, in logs, in headers.
 
-/// `Variant = "value",` with the words that documents say of it. `.. Variant(Inner)` has the value of what it holds.
+/// `Variant = "value",` with its description for documents. `.. Variant(Inner)` delegates to
+/// `Inner`.
 macro_rules! labels {
     (
         $(#[doc = $doc:literal])*
@@ -17,7 +18,7 @@ macro_rules! labels {
         }
 
         impl $name {
-            /// All that stand for themselves.
+            /// All variants except the delegating one.
             pub const ALL: [$name; [$(stringify!($variant)),+].len()] = [$($name::$variant),+];
 
             pub fn as_str(self) -> &'static str {

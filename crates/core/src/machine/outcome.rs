@@ -3,27 +3,24 @@
 labels! {
 /// Why a message died, in RabbitMQ's words (S1).
 pub enum Reason {
-    /// `basic.reject` or `basic.nack` with `requeue=false`.
     Rejected = "rejected",
-    /// The message's or the queue's TTL.
     Expired = "expired",
-    /// The queue's length limit.
     Maxlen = "maxlen",
     /// A quorum queue's limit on deliveries.
     DeliveryLimit = "delivery_limit",
 }
 }
 
-/// What became of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The broker confirmed it at its target: the original may go.
+    /// Confirmed at its target: the original may go.
     Confirmed,
     /// Confirmed in the parking queue instead: the original may go.
     Parked(Cause),
-    /// Dropped by a rule that the operator chose or RabbitMQ has: the original may go.
+    /// Dropped by the operator's choice or a rule of RabbitMQ: the original may go.
     Dropped(Cause),
-    /// It is nowhere, or nobody knows: the original must stay with the broker (forward the reject; reject the signal).
+    /// Unpublished, or unknown: the original must stay with the broker (forward the reject; reject
+    /// the signal).
     Refused(Cause),
 }
 
@@ -72,7 +69,6 @@ pub enum Cause {
 // === impl Reason ===
 
 impl Reason {
-    /// The reason of that name.
     pub fn parse(name: &[u8]) -> Option<Reason> {
         let mut all = Reason::ALL.into_iter();
         all.find(|reason| reason.as_str().as_bytes() == name)
@@ -82,7 +78,6 @@ impl Reason {
 // === impl Outcome ===
 
 impl Outcome {
-    /// As in metrics and logs.
     pub fn label(self) -> (&'static str, Option<Cause>) {
         match self {
             Outcome::Confirmed => ("confirmed", None),

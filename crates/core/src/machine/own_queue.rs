@@ -2,18 +2,17 @@
 
 use std::fmt::{self, Display, Formatter};
 
-/// Why such a queue does not do its work, or loses what it is given.
+/// Why a queue of the proxy does not work, or loses messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It is not there, although it was made.
+    /// Deleted after it was made.
     Deleted,
-    /// The broker has it in its books, but no process of it.
+    /// The broker lists the queue, but no process runs it.
     Dead,
-    /// It does not answer, while the broker does.
     Silent,
-    /// What the management API says of its state or its members.
+    /// State or members, as the management API reports them.
     State(String),
-    /// A policy takes messages away: its name, and what it would do.
+    /// A policy removes messages: its name and effect.
     Bounded(String),
 }
 

@@ -8,50 +8,47 @@ use crate::amqp::ids::ShortStr;
 use super::outcome::{Cause, Reason};
 use super::rejecter::Rejecter;
 
-/// Ties one dead letter to the outcome of its publication. Unique within the machine that drew it.
+/// Ties a dead letter to its outcome. Unique within the machine that issued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// A machine that hands publications to the publisher; the shell knows its inbox. Unique within the process.
+/// A machine that sends publications to the publisher; the shell knows its inbox. Unique in the
+/// process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(pub u64);
 
-/// A dead letter ready to be published. The publisher keeps it until its outcome is known.
+/// The publisher keeps it until its outcome is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
-    /// The dead-letter exchange; empty is the default exchange.
+    /// Empty is the default exchange.
     pub exchange: ShortStr,
-    /// The key it is routed by.
     pub routing_key: ShortStr,
-    /// Edited properties and the body as it was.
+    /// Edited properties, unchanged body.
     pub content: Content,
-    /// The queue it died in: for order, metrics and the log.
     pub queue: ShortStr,
-    /// Why it died: for metrics and the log.
     pub reason: Reason,
     /// From a queue with the strategy `at-least-once`: parked instead of dropped, whatever `on-unroutable` says.
     pub at_least_once: bool,
-    /// Its history had more entries than `max-history`.
     pub history_cut: bool,
     pub purpose: Purpose,
-    /// Who rejected the message, if a client of this proxy did.
+    /// Set when a client of this proxy rejected the message.
     pub by: Option<Box<Rejecter>>,
 }
 
-/// Why something is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Death,
-    /// A client returned it: into a delay queue for so long, whatever its exchange and its key are.
+    /// To a delay queue for this time, whatever exchange and key say: a client returned the
+    /// message.
     Delay(Duration),
-    /// A client returned it, and its time has come: into the queue that it came from.
+    /// To its own queue: a delayed message is due.
     Return,
-    /// It died before and was parked: to its target, if that can take it now.
+    /// A parked message to its target, if that accepts it now.
     Unpark,
-    /// An operator sends a dead letter back: there, or nowhere.
+    /// A dead letter that an operator sends back: to this target or nowhere.
     Redrive,
-    /// It was parked and has to stay so: to the end of the parking queue, as it is.
+    /// To the end of the parking queue, unchanged: a parked message that has to stay.
     Tail,
-    /// A message died, and its dead letter is not for its target: to the parking queue, with headers that say why.
+    /// To the parking queue, with headers that give the cause.
     Park(Cause),
 }

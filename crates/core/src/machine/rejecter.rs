@@ -5,23 +5,22 @@ use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
 
-/// A client's connection, as people know it. One value for all that its session says of it.
+/// A client's connection, for logs and stamps. One value per session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientConnection {
-    /// Its `connection_name`, cut off at 255 octets.
+    /// Its `connection_name`, cut at 255 octets.
     pub name: Option<ShortStr>,
-    /// The user, when the mechanism of its login shows it.
+    /// Known when the mechanism of the login shows it.
     pub user: Option<ShortStr>,
-    /// The client's address, without its port.
+    /// Without the port.
     pub host: ShortStr,
 }
 
-/// Who rejected a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejecter {
     pub connection: Arc<ClientConnection>,
-    /// The tag of the consumer that had it; none: it was got by `basic.get`.
+    /// None: the message came by `basic.get`.
     pub consumer: Option<ShortStr>,
-    /// From its delivery to the reject.
+    /// From delivery to reject.
     pub held: Duration,
 }

@@ -3,33 +3,31 @@
 use crate::dead_letter::Target;
 use crate::machine::DeadLettersTo;
 
-/// What the arguments of a queue say of its dead letters.
+/// Where a queue's arguments send dead letters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeclaredTarget {
-    /// An exchange, and maybe a routing key.
     Target(Target),
-    /// Nothing: a policy of ours does.
+    /// No target in the arguments; one of the proxy's policies has it.
     Policy {
-        /// The strategy `at-least-once`.
         at_least_once: bool,
     },
 }
 
-/// The type of a queue, as far as one can tell.
+/// As far as it can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueType {
     Classic,
-    /// A declare without `x-queue-type`: classic, unless its vhost has another default, which cannot be seen.
+    /// A declare without `x-queue-type`: classic, unless the vhost has another default, which is
+    /// not visible.
     Default,
     Quorum,
-    /// A stream, or a type that is new to us: it takes no dead-letter exchange that we know of.
+    /// A stream or an unknown type: no dead-letter exchange that the proxy knows.
     Other,
 }
 
 // === impl DeclaredTarget ===
 
 impl DeclaredTarget {
-    /// The strategy `at-least-once`.
     pub fn at_least_once(&self) -> bool {
         match self {
             DeclaredTarget::Target(target) => target.at_least_once,
@@ -37,7 +35,7 @@ impl DeclaredTarget {
         }
     }
 
-    /// With the strategy of the other.
+    /// With the other's strategy.
     #[must_use]
     pub fn like(mut self, other: &DeclaredTarget) -> DeclaredTarget {
         let strategy = match &mut self {
@@ -48,7 +46,7 @@ impl DeclaredTarget {
         self
     }
 
-    /// Whether they say the same of exchange and routing key.
+    /// Equal in exchange and routing key.
     pub fn is_but_for_the_strategy(&self, other: &DeclaredTarget) -> bool {
         match (self, other) {
             (DeclaredTarget::Target(one), DeclaredTarget::Target(other)) => {

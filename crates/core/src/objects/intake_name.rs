@@ -15,11 +15,12 @@ use crate::dead_letter::Target;
 
 use super::DeclaredTarget;
 
-/// What is written as `%XX`: the separator, the escape itself, and what cannot be read in a tool or a log line. Also the quote, as the
-/// broker's texts put names in quotes ([`crate::registry::refusal`]). All octets over 127 are escaped by `percent_encode` anyway.
+/// Written as `%XX`: the separator, the escape itself, and unreadable characters. Also the quote,
+/// because the broker quotes names in its texts ([`crate::registry::refusal`]). `percent_encode`
+/// escapes all octets over 127 anyway.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'/').add(b'%').add(b'\'');
 
-/// The end that says this. It does not tell the strategy.
+/// The end of the name, without the strategy.
 pub(super) fn encode(said: &DeclaredTarget) -> Vec<u8> {
     let parts = match said {
         DeclaredTarget::Policy { .. } => [None, None],
@@ -35,7 +36,8 @@ pub(super) fn encode(said: &DeclaredTarget) -> Vec<u8> {
     end
 }
 
-/// What that end says, with or without the strategy. More is read than is written: lower-case digits, needless escapes, more parts.
+/// Reads the end of a name. Accepts more than [`encode`] writes: lower-case digits, needless
+/// escapes, more parts.
 pub(super) fn decode(end: &[u8], at_least_once: bool) -> Option<DeclaredTarget> {
     if end.is_empty() {
         return Some(DeclaredTarget::Policy { at_least_once });

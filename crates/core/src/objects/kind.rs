@@ -2,10 +2,10 @@
 
 use super::{OwnObject, QueueType, intake_name};
 
-/// The list and the type come from the same lines, so that no kind can be missing in the list.
+/// Makes list and type from the same lines, so that no kind can be missing in the list.
 macro_rules! kinds {
     ($($kind:ident $start:literal,)*) => {
-        /// A kind of objects: the names of all of them begin alike.
+        /// Names of one kind share a beginning.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Kind {
             $($kind,)*
@@ -14,7 +14,6 @@ macro_rules! kinds {
         impl Kind {
             pub(super) const ALL: &[Kind] = &[$(Kind::$kind,)*];
 
-            /// What their names have behind the prefix.
             pub(super) fn start(self) -> &'static [u8] {
                 match self {
                     $(Kind::$kind => $start,)*
@@ -41,7 +40,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The kind that an object with that name is of, or would be, and what stands behind the start of that kind.
+    /// The kind of an object with that name, existing or not, and the rest of the name.
     pub(super) fn of(behind_prefix: &[u8]) -> Option<(Kind, &[u8])> {
         let mut all = Kind::ALL.iter();
         all.find_map(|kind| {
@@ -50,7 +49,7 @@ impl Kind {
         })
     }
 
-    /// Whether names of this kind end like that, today or once the kind has more of them.
+    /// Whether names of this kind may end like this, now or in later versions.
     fn may_end_with(self, rest: &[u8]) -> bool {
         match self {
             Kind::IntakeQueue
@@ -67,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// The object of this kind whose name ends like that; its name may be written otherwise.
+    /// The object with that name. Its canonical name may differ.
     pub(super) fn read(self, rest: &[u8]) -> Option<OwnObject<'_>> {
         let intake = |at_least_once, queue_type| {
             let said = intake_name::decode(rest, at_least_once)?;

@@ -11,27 +11,26 @@ use crate::dead_letter::Bridges;
 use super::OwnObject;
 use super::kind::Kind;
 
-/// The longest prefix: it leaves most of a name's 255 octets to the exchange and the key, and other objects of ours append to it.
+/// Leaves most of a name's 255 octets to the exchange and the key. Other objects also append to it.
 const LONGEST_PREFIX: usize = 64;
 
-/// A prefix that names cannot begin with.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadPrefix {
-    /// Names could not be told apart, or not be read by people.
+    /// Ambiguous or unreadable names.
     #[error(
         "write 1 to {LONGEST_PREFIX} printable ASCII characters other than space, `'`, `/`, `%` and `+`"
     )]
     Characters,
-    /// A declare would be refused.
+    /// The broker would refuse the declare.
     #[error("RabbitMQ keeps names with `amq.` for itself; take another")]
     Reserved,
 }
 
-/// The names of the proxy's own exchanges and queues at the broker.
+/// The names of the proxy's exchanges and queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     prefix: ShortStr,
-    /// With what the names of each kind begin, in the order of the kinds. Of most kinds that is the whole name.
+    /// Name beginnings in the order of the kinds. For most kinds that is the whole name.
     starts: Arc<[ShortStr]>,
     bridges: Bridges,
 }
@@ -39,10 +38,10 @@ pub struct Names {
 // === impl Names ===
 
 impl Names {
-    /// Names that begin with `prefix`.
+    /// Names with that prefix.
     ///
     /// # Errors
-    /// When they could not be told apart, or not be declared.
+    /// When names would be ambiguous or could not be declared.
     pub fn new(prefix: &str) -> Result<Names, BadPrefix> {
         let fits = |byte: u8| byte.is_ascii_graphic() && !b"/%+'".contains(&byte);
         if !(1..=LONGEST_PREFIX).contains(&prefix.len()) || !prefix.bytes().all(fits) {
@@ -61,13 +60,13 @@ impl Names {
         })
     }
 
-    /// The name of an object; `None` when it would be over 255 octets.
+    /// `None` when it would exceed 255 octets.
     pub fn name(&self, object: &OwnObject<'_>) -> Option<ShortStr> {
         let (kind, rest) = object.spelled();
         ShortStr::new([self.start(kind).as_bytes(), &rest].concat())
     }
 
-    /// The object with that name; `None` for one that [`Names::name`] never writes.
+    /// `None` for a name that [`Names::name`] never writes.
     pub fn parse<'a>(&self, name: &'a [u8]) -> Option<OwnObject<'a>> {
         let (kind, rest) = Kind::of(name.strip_prefix(&*self.prefix)?)?;
         let object = kind.read(rest)?;
@@ -75,14 +74,14 @@ impl Names {
         (self.name(&object)?.as_bytes() == name).then_some(object)
     }
 
-    /// Whether it is the name of an [`OwnObject::IntakeExchange`].
     pub fn is_intake_exchange(&self, name: &[u8]) -> bool {
         matches!(self.parse(name), Some(OwnObject::IntakeExchange(..)))
     }
 
-    /// Whether the name is, or might become, one of the proxy's own: a client may not use it.
+    /// Whether the name is, or could become, one of the proxy's: clients may not use it.
     ///
-    /// RabbitMQ ignores carriage returns and line feeds in the names of a declare (`strip_cr_lf`), so they do not hide a name.
+    /// RabbitMQ removes carriage returns and line feeds from the names of a declare
+    /// (`strip_cr_lf`), so they must not hide a name.
     pub fn is_ours(&self, name: &[u8]) -> bool {
         let mut octets = name.iter().filter(|octet| !b"\r\n".contains(octet));
         // Most names of clients end here.
@@ -92,12 +91,10 @@ impl Names {
         Kind::of(&octets.copied().collect::<Vec<_>>()).is_some()
     }
 
-    /// [`OwnObject::IntakeQueue`].
     pub fn intake_queue(&self) -> &ShortStr {
         self.start(Kind::IntakeQueue)
     }
 
-    /// [`OwnObject::Parking`].
     pub fn parking(&self) -> &ShortStr {
         self.start(Kind::Parking)
     }
@@ -106,38 +103,33 @@ impl Names {
         self.start(Kind::Lock)
     }
 
-    /// [`OwnObject::Redeclared`].
     pub fn redeclared(&self) -> &ShortStr {
         self.start(Kind::Redeclared)
     }
 
-    /// [`OwnObject::UserMark`].
     pub fn user_mark(&self) -> &ShortStr {
         self.start(Kind::UserMark)
     }
 
-    /// [`OwnObject::DelayExchange`].
     pub fn delay(&self) -> &ShortStr {
         self.start(Kind::DelayExchange)
     }
 
-    /// [`OwnObject::DueExchange`].
     pub fn due(&self) -> &ShortStr {
         self.start(Kind::DueExchange)
     }
 
-    /// [`OwnObject::DelayQueue`]: with any number its name is short.
+    /// Never too long.
     pub fn delay_queue(&self, millis: u64) -> ShortStr {
         let name = self.name(&OwnObject::DelayQueue(millis));
         name.expect("a prefix is short")
     }
 
-    /// How a message tells [`OwnObject::Bridge`], and what it should tell.
+    /// Translates bridges to the exchanges behind them.
     pub fn bridges(&self) -> &Bridges {
         &self.bridges
     }
 
-    /// What all of them begin with.
     pub fn prefix(&self) -> &ShortStr {
         &self.prefix
     }
@@ -148,13 +140,12 @@ impl Names {
 }
 
 impl Default for Names {
-    /// With the default prefix.
     fn default() -> Self {
         Names::new("dlx-proxy").expect("a good prefix")
     }
 }
 
-/// As the setting `prefix`, from which the rest follows.
+/// As the setting `prefix`, from which all names follow.
 impl Serialize for Names {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.prefix.serialize(serializer)

@@ -10,7 +10,6 @@ use crate::dead_letter::Target;
 use super::kind::Kind;
 use super::{DeclaredTarget, Names, OwnObject, QueueType};
 
-/// What an object of any kind is made of.
 #[derive(Clone, Debug, PartialEq)]
 struct Parts {
     kind: Kind,

@@ -18,17 +18,18 @@ use super::store::Store;
 
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// When the last publish left, and when the newest one that has an answer did.
+    /// Times of the last publish, and of the newest answered one.
     pub(super) sent: Uptime,
     pub(super) answered: Uptime,
-    /// Was too much for its target, and the first to be parked: queues answer if its confirm comes.
+    /// The first item parked because its target was over quota. Its confirm shows that queues
+    /// answer.
     witness: Option<Key>,
 }
 
 // === impl Answers ===
 
 impl Answers {
-    /// Looks for those that have stalled: what is too much of them.
+    /// Finds stalled targets that are over quota.
     pub(super) fn find_stalled(
         &mut self,
         store: &mut Store,

@@ -15,38 +15,37 @@ use crate::machine::{Mono, Now, Purpose};
 
 use super::item::Item;
 
-/// A session's dead letter that has not left is refused after so long; blocked for longer, what is new is refused at once. Not before: a
-/// client that is back sooner than the link comes from a broker that has just started, and what such a broker hands on by itself can be lost.
+/// A session's unsent dead letter is refused after this time; when blocked for longer, new ones are
+/// refused at once. Not earlier: a client that reconnects sooner than the link may use a broker
+/// that has just started, and such a broker can lose the dead letters that it forwards.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// One that has left, without an answer: when it is refused it can come to be at its target twice. That is rather a matter of a few, since
-/// whatever comes later does not leave.
+/// The same for sent ones without an answer: a refusal may duplicate them. Few are affected,
+/// because later ones are not sent.
 const IN_DOUBT: Duration = Duration::from_secs(15);
-/// The same of what a client returned: that is not left to the broker when it is refused, but leaves once more. Together with the time for which a
-/// session keeps it, that is less than the broker's `consumer_timeout` (30 min).
+/// The same for returned messages: after a refusal they are sent again, not left to the broker.
+/// Together with the time that a session keeps them, this is less than the broker's
+/// `consumer_timeout` (30 min).
 const RETURN_IN_DOUBT: Duration = Duration::from_secs(10 * 60);
-/// Between two hand-overs of the intake queue.
+/// Minimum time between two hand-overs of the intake queue.
 const HAND_OVERS: Duration = Duration::from_secs(60);
 
-/// Since when, and what has followed from it.
 #[derive(Debug)]
 pub(super) struct Away {
-    /// Nothing can be published.
+    /// Since when nothing can be published.
     since: Option<Mono>,
     down: Option<Mono>,
-    /// For too long: sessions get no more than their patience, or none.
+    /// Sessions' dead letters are refused, at once or after their patience.
     pub(super) refusing: bool,
-    /// The intake was told that its queue is for others.
+    /// The intake was told to leave its queue to others.
     pub(super) handed_over: bool,
-    /// When it was told so last.
     last: Option<Mono>,
-    /// The intake has nothing to do with a careful publisher.
+    /// A careful publisher does not concern the intake.
     careful: bool,
 }
 
 // === impl Away ===
 
 impl Away {
-    /// The state before the first link.
     pub(super) fn new(now: Now, careful: bool) -> Away {
         Away {
             since: Some(now.mono),
@@ -58,14 +57,12 @@ impl Away {
         }
     }
 
-    /// When something follows.
     pub(super) fn deadline(&self) -> Option<Mono> {
         let patience = self.since.filter(|_| !self.refusing);
         let patience = patience.map(|since| since.after(PATIENCE));
         [patience, self.hand_over()].into_iter().flatten().min()
     }
 
-    /// When the intake queue is left to others.
     fn hand_over(&self) -> Option<Mono> {
         let due = self
             .down
@@ -77,7 +74,6 @@ impl Away {
         )
     }
 
-    /// The link is up, down, blocked or unblocked, or was silent.
     pub(super) fn set(&mut self, is_up: bool, is_reachable: bool, now: Mono) {
         if is_reachable {
             self.since = None;
@@ -92,20 +88,20 @@ impl Away {
         }
     }
 
-    /// Time has passed. True: the intake queue is left to others.
+    /// True: the intake queue is to be left to others.
     pub(super) fn still(&mut self, now: Mono) -> bool {
         let since = self.since.map(|since| since.after(PATIENCE));
         self.refusing |= since.is_some_and(|due| due <= now);
         self.hand_over().is_some_and(|due| due <= now)
     }
 
-    /// What was here has been given back: what comes has as much time.
+    /// Everything was given back: new items get the full time.
     pub(super) fn begin_again(&mut self, now: Mono) {
         self.since = Some(now);
         self.refusing = false;
     }
 
-    /// The intake queue is left to others. False: it was so before.
+    /// Leaves the intake queue to others. False: it was left before.
     pub(super) fn leave(&mut self, now: Mono) -> bool {
         let is_news = !std::mem::replace(&mut self.handed_over, true);
         if is_news {
@@ -115,7 +111,7 @@ impl Away {
     }
 }
 
-/// How long a session waits for this one, in time in which the broker cannot answer.
+/// How long a session waits for this item, while the broker cannot answer.
 pub(super) fn patience(item: &Item) -> Duration {
     match (item.sent, item.publication.purpose) {
         (false, _) => PATIENCE,

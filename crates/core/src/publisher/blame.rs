@@ -5,28 +5,27 @@ use crate::machine::Cause;
 
 use super::{bridges, delays};
 
-/// What the broker says of a publish to an internal exchange (S2.4).
+/// The broker's refusal of a publish to an internal exchange (S2.4).
 const INTERNAL: &[u8] = b"cannot publish to internal exchange";
 
-/// Whom the broker's words accuse when it closes a channel.
+/// The cause of a closed channel, from the broker's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blame {
-    /// The exchange of all that was on it.
+    /// The exchange of everything on the channel.
     Exchange(Cause),
-    /// The same: it is internal.
+    /// The exchange, because it is internal.
     Internal,
-    /// The user-id of those that have one.
+    /// A user-id: concerns those that have one.
     UserId,
-    /// One of those in flight (S8.5).
+    /// An unknown item in flight (S8.5).
     OneOfThem,
 }
 
-/// Whether it is a publish that the broker refused.
 pub(super) fn is_publish(close: &Close<'_>) -> bool {
     (close.class, close.method) == (MethodId::BASIC_PUBLISH.0, MethodId::BASIC_PUBLISH.1)
 }
 
-/// Who is meant by the close of a channel. `alone`: nothing else was in flight.
+/// `alone`: nothing else was in flight.
 pub(super) fn blame(close: &Close<'_>, alone: bool) -> Blame {
     let says = |words: &[u8]| memchr::memmem::find(close.text, words).is_some();
     if let Some(cause) = bridges::blame(close).or_else(|| delays::blame(close)) {

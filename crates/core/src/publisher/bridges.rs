@@ -13,39 +13,38 @@ use crate::amqp::reply;
 use crate::machine::Cause;
 use crate::objects::{Names, OwnObject};
 
-/// Exchanges that are known to be internal; beyond it all are forgotten, and each has to tell again.
+/// Known internal exchanges. Beyond this number all are forgotten and learned anew.
 const MOST_KNOWN: usize = 1_024;
-/// How often one dead letter may find its exchange internal: somebody may keep on deleting it, or the bridge.
+/// Bound on refusals of one dead letter as internal: the exchange or bridge may be deleted again
+/// and again.
 pub(super) const MOST_CROSSINGS: u32 = 3;
-/// The class of `exchange.declare` and `exchange.bind`.
 const EXCHANGE: u16 = MethodId::EXCHANGE_DECLARE.0;
-/// Bits of `exchange.declare`.
 const AUTO_DELETE: u8 = 4;
 const DECLARE_NO_WAIT: u8 = 16;
-/// Bit of `exchange.bind`.
 const BIND_NO_WAIT: u8 = 1;
 
-/// Internal exchanges and the names of the bridges to them, from the first dead letter that was refused.
+/// Bridges by internal exchange, learned from the first refused dead letter.
 #[derive(Debug)]
 pub(super) struct Known {
     names: Names,
     bridges: BTreeMap<ShortStr, ShortStr>,
 }
 
-/// Puts up the bridge, or finds that it is there. If the broker refuses that it closes the channel, so what follows need not wait.
+/// Makes the bridge, or finds it there. On failure the broker closes the channel, so the caller
+/// need not wait.
 pub(super) fn build(out: &mut Vec<u8>, channel: ChannelId, bridge: &ShortStr, internal: &ShortStr) {
     declare(out, channel, bridge);
     let binding = (&**bridge, &b""[..], &**internal);
     reply::bind(out, channel, MethodId::EXCHANGE_BIND, binding, BIND_NO_WAIT);
 }
 
-/// Declares an exchange that leads all that it takes to what is bound to it, and that goes with its last binding.
+/// Declares a fanout exchange that is deleted with its last binding.
 pub(super) fn declare(out: &mut Vec<u8>, channel: ChannelId, exchange: &ShortStr) {
     let bits = AUTO_DELETE | DECLARE_NO_WAIT;
     reply::declare_exchange(out, channel, (exchange, b"fanout"), bits, b"");
 }
 
-/// What the broker means by closing a channel over a bridge: the internal exchange is missing, or we may not, or cannot, build.
+/// Why a bridge failed: the internal exchange is missing, or we lack permission.
 pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
     (close.class == EXCHANGE).then_some(match close.code {
         404 => Cause::NoExchange,
@@ -56,7 +55,6 @@ pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
 // === impl Known ===
 
 impl Known {
-    /// No exchange is known to be internal yet.
     pub(super) fn new(names: Names) -> Known {
         Known {
             names,
@@ -64,12 +62,11 @@ impl Known {
         }
     }
 
-    /// The bridge to an exchange that is known to be internal.
     pub(super) fn bridge(&self, exchange: &ShortStr) -> Option<&ShortStr> {
         self.bridges.get(exchange)
     }
 
-    /// It is internal: the bridge to it. `None`: its name would be too long.
+    /// Records an internal exchange. `None`: the bridge's name would be too long.
     pub(super) fn learn(&mut self, exchange: &ShortStr) -> Option<ShortStr> {
         if let Some(bridge) = self.bridges.get(exchange) {
             return Some(bridge.clone());
@@ -82,7 +79,7 @@ impl Known {
         Some(bridge)
     }
 
-    /// The bridge failed. The exchange may be gone, or be another by now: it tells, if it is tried without.
+    /// The bridge failed. The exchange may be gone or replaced: the next publish goes directly.
     pub(super) fn forget(&mut self, exchange: &ShortStr) {
         self.bridges.remove(exchange);
     }

@@ -30,11 +30,11 @@ pub(super) enum State {
 pub(super) struct Attempt {
     pub(super) key: Key,
     pub(super) at: Uptime,
-    /// What its item was at then.
+    /// The item's stage at that time.
     pub(super) stage: Stage,
-    /// `basic.return` came for it: its confirm says nothing.
+    /// `basic.return` came for it: its confirm does not count.
     pub(super) returned: bool,
-    /// Its confirm came, or nobody asks for it any more.
+    /// Confirmed, or no longer of interest.
     over: bool,
 }
 
@@ -42,29 +42,23 @@ pub(super) struct Attempt {
 pub(super) struct Channel {
     id: ChannelId,
     pub(super) state: State,
-    /// The publications that it serves now.
     pub(super) route: Route,
-    /// That leads to a bridge, which was built in this life of the channel.
+    /// The route leads to a bridge, which was built on this channel.
     pub(super) built: bool,
-    /// When it was used last, as a count of uses.
+    /// Time of the last use, counted in uses.
     pub(super) used: u64,
     pub(super) waiting: VecDeque<Key>,
-    /// Items whose latest attempt is here.
     pub(super) in_flight: usize,
-    /// Those of them that are late: they take no room.
+    /// Late items whose latest attempt is here: they take no room.
     pub(super) late: usize,
     flight: VecDeque<Attempt>,
     first: u64,
-    /// Attempts before this one have been looked at for `confirm-timeout`.
+    /// Number of the next attempt to check for `confirm-timeout`.
     due: u64,
-    /// The last publish before each `confirm.select` that is not answered; and when that left, if it is to tell what has stalled.
     asked: VecDeque<(u64, Option<Uptime>)>,
     /// When the newest of those left that has its answer.
     pub(super) told: Uptime,
-    /// The broker has dealt with the publishes up to this one: what closes the channel or the connection later is not their fault. A channel handles
-    /// its methods in order, so the answer to one behind them tells.
     pub(super) processed: u64,
-    /// Where the search for the next return begins.
     returns: u64,
     pub(super) returning: Option<Incoming<Returning>>,
 }
@@ -72,7 +66,6 @@ pub(super) struct Channel {
 // === impl Attempt ===
 
 impl Attempt {
-    /// A publish that goes out now.
     pub(super) fn new(key: Key, at: Uptime, stage: Stage) -> Attempt {
         Attempt {
             key,
@@ -87,7 +80,6 @@ impl Attempt {
 // === impl Channel ===
 
 impl Channel {
-    /// A channel that is not open.
     pub(super) fn new(id: ChannelId) -> Channel {
         Channel {
             id,
@@ -113,7 +105,6 @@ impl Channel {
         self.id
     }
 
-    /// True when nothing of its exchange is on it.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.in_flight == 0
     }
@@ -122,19 +113,19 @@ impl Channel {
         self.flight.len()
     }
 
-    /// Opens the channel in confirm mode.
     pub(super) fn open(&mut self, out: &mut Vec<u8>) {
         reply::channel_open(out, self.id);
         self.ask(out);
         self.state = State::Opening;
     }
 
-    /// `confirm.select` once more: on a channel that is in confirm mode it changes nothing and is answered (spec, `confirm.select`).
+    /// Sends `confirm.select` again: on a channel in confirm mode it changes nothing and is
+    /// answered (spec, `confirm.select`).
     pub(super) fn ask(&mut self, out: &mut Vec<u8>) {
         self.ask_at(None, out);
     }
 
-    /// The same, to learn what has stalled; one question at a time.
+    /// The same, to find stalled items; one question at a time.
     pub(super) fn ask_who_is_stalled(&mut self, out: &mut Vec<u8>, now: Uptime) {
         if self.asked.iter().all(|(_, asks)| asks.is_none()) {
             self.ask_at(Some(now), out);
@@ -146,7 +137,7 @@ impl Channel {
         self.asked.push_back((self.last(), now));
     }
 
-    /// The broker stands still: an answer, when it comes, tells that this is over, and not what has stalled.
+    /// The broker is stalled: a later answer shows that it works again, not which item has stalled.
     pub(super) fn void_questions(&mut self) {
         for (_, asks) in &mut self.asked {
             *asks = None;
@@ -160,12 +151,12 @@ impl Channel {
         self.told = self.told.max(asked.unwrap_or_default());
     }
 
-    /// The number of the last publish.
     fn last(&self) -> u64 {
         self.first + self.flight.len() as u64 - 1
     }
 
-    /// The channel is gone: its attempts in order, with their numbers. The next life counts from 1 again.
+    /// The channel is gone: its attempts in order, with their numbers. The next channel counts from
+    /// 1 again.
     pub(super) fn shut(&mut self) -> impl Iterator<Item = (u64, Attempt)> + use<> {
         let attempts = (self.first..).zip(std::mem::take(&mut self.flight));
         self.state = State::Shut;
@@ -177,13 +168,12 @@ impl Channel {
         attempts
     }
 
-    /// Books a publish; its number.
     pub(super) fn book(&mut self, attempt: Attempt) -> u64 {
         self.flight.push_back(attempt);
         self.last()
     }
 
-    /// The next of those that are confirmed: one, or all up to a number (0: all).
+    /// The next confirmed attempt: one, or all up to a number (0: all).
     pub(super) fn confirm(&mut self, confirm: Settle) -> Option<(u64, Attempt)> {
         let tag = confirm.delivery_tag.0;
         if !confirm.multiple {
@@ -204,7 +194,7 @@ impl Channel {
         None
     }
 
-    /// Drops attempts from the front of the books while nobody asks for them.
+    /// Drops finished attempts from the front of the books.
     pub(super) fn forget(&mut self, over: impl Fn(&Attempt) -> bool) {
         while self.flight.front().is_some_and(&over) {
             self.flight.pop_front();
@@ -212,7 +202,7 @@ impl Channel {
         }
     }
 
-    /// The attempts that are older than `before`, the oldest first.
+    /// Attempts sent before a time, the oldest first.
     pub(super) fn sent_before(
         &self,
         before: impl Fn(Uptime) -> bool,
@@ -226,14 +216,14 @@ impl Channel {
             .filter(|(_, attempt)| !attempt.over)
     }
 
-    /// The oldest one leaves the books: its confirm, should it come, is not known.
+    /// Drops the oldest attempt: a confirm for it will be ignored.
     pub(super) fn drop_oldest(&mut self) -> Option<(u64, Attempt)> {
         let attempt = self.flight.pop_front()?;
         self.first += 1;
         Some((self.first - 1, attempt))
     }
 
-    /// The next attempt that is older than `before` and was not looked at.
+    /// The next unchecked attempt sent before a time.
     pub(super) fn next_due(&mut self, before: impl Fn(Uptime) -> bool) -> Option<(u64, Attempt)> {
         self.due = self.due.max(self.first);
         loop {
@@ -248,8 +238,8 @@ impl Channel {
         }
     }
 
-    /// Marks the oldest unreturned attempt that fits as returned. Returns come in the order of the publishes, so the search goes on
-    /// where the last one ended; only if nothing fits there it begins at the front.
+    /// Marks the oldest matching attempt as returned. Returns come in the order of publishes, so
+    /// the search continues where the last one ended, then wraps to the front.
     pub(super) fn mark_returned(&mut self, mut fits: impl FnMut(&Attempt) -> bool) -> bool {
         let start = self.returns.saturating_sub(self.first) as usize;
         let mut fits = |attempt: &Attempt| !attempt.over && !attempt.returned && fits(attempt);
@@ -265,7 +255,7 @@ impl Channel {
         true
     }
 
-    /// Marks all that fit, those that are marked already included; false if there is none.
+    /// Marks all matching attempts, even marked ones; false if there is none.
     pub(super) fn mark_all_returned(&mut self, fits: impl Fn(&Attempt) -> bool) -> bool {
         let fit = self
             .flight
@@ -276,7 +266,8 @@ impl Channel {
         !keys.is_empty()
     }
 
-    /// Two attempts at one item are alike: nobody can tell which of them came back, so neither counts as routed.
+    /// Two attempts at one item are indistinguishable: if one was returned, neither counts as
+    /// routed.
     fn mark_items(&mut self, keys: &BTreeSet<Key>) {
         for attempt in &mut self.flight {
             attempt.returned |= keys.contains(&attempt.key);

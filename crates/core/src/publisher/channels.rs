@@ -12,12 +12,11 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use super::channel::{Channel, State};
 use super::item::{Items, Key, Route};
 
-/// The first of those that exchanges share.
+/// Index of the first shared channel.
 const NAMED: usize = 2;
-/// How many of them at most.
 const MOST_NAMED: usize = 64;
 
-/// All channels. The one at `i` has the number `i + 1`.
+/// The channel at index `i` has the number `i + 1`.
 #[derive(Debug)]
 pub(super) struct Channels {
     all: Vec<Channel>,
@@ -31,7 +30,6 @@ pub(super) struct Channels {
 // === impl Channels ===
 
 impl Channels {
-    /// The two that are always there, not open yet.
     pub(super) fn new(parking: ShortStr) -> Channels {
         Channels {
             all: (0..NAMED).map(|at| Channel::new(id(at))).collect(),
@@ -51,7 +49,7 @@ impl Channels {
         &mut self.all[at]
     }
 
-    /// The same, to be looked at only.
+    /// The same, read only.
     pub(super) fn look(&self, at: usize) -> &Channel {
         &self.all[at]
     }
@@ -61,18 +59,16 @@ impl Channels {
         (at < self.all.len()).then_some(at)
     }
 
-    /// The broker allows so many channels.
     pub(super) fn limit(&mut self, channels: usize) {
         self.most = channels.clamp(NAMED + 1, NAMED + MOST_NAMED);
     }
 
-    /// How many channels are open.
     pub(super) fn open(&self) -> usize {
         let open = self.all.iter().filter(|of| of.state == State::Ready);
         open.count()
     }
 
-    /// Asks whether the broker does anything, on all of them, for one may be what stands still.
+    /// Asks on each channel whether the broker works: a single channel may be stalled.
     pub(super) fn ask_all(&mut self, out: &mut Vec<u8>) {
         for channel in &mut self.all {
             channel.void_questions();
@@ -82,7 +78,6 @@ impl Channels {
         }
     }
 
-    /// Puts an item behind all that waits for the same exchange.
     pub(super) fn enqueue(&mut self, key: Key, items: &Items) {
         let Some(route) = self.route(key, items) else {
             return;
@@ -95,7 +90,6 @@ impl Channels {
         }
     }
 
-    /// Puts an item in front of them.
     pub(super) fn enqueue_in_front(&mut self, key: Key, items: &Items) {
         let Some(route) = self.route(key, items) else {
             return;
@@ -106,7 +100,7 @@ impl Channels {
         }
     }
 
-    /// Gives vacated channels to those that wait for one.
+    /// Gives idle channels to waiting exchanges.
     pub(super) fn assign(&mut self, items: &Items) {
         let idle = || self.all[NAMED..].iter().any(Channel::is_idle);
         if self.unassigned.is_empty() || !(self.all.len() < self.most || idle()) {
@@ -123,7 +117,7 @@ impl Channels {
         }
     }
 
-    /// Many items have ended: their keys need not wait for the next link.
+    /// Drops keys of ended items instead of waiting for the next link.
     pub(super) fn forget_ended(&mut self, items: &Items) {
         let waiting = self.all.iter_mut().map(|channel| &mut channel.waiting);
         for keys in waiting.chain([&mut self.unassigned]) {
@@ -131,7 +125,6 @@ impl Channels {
         }
     }
 
-    /// The connection is lost: what waited for shared channels waits for the next connection's.
     pub(super) fn dissolve(&mut self) {
         self.by_route.clear();
         let waiting = self.all.drain(NAMED..).flat_map(|channel| channel.waiting);
@@ -152,7 +145,7 @@ impl Channels {
         }
     }
 
-    /// The channel of an exchange; `None` when it must wait for one.
+    /// `None`: it must wait for a channel.
     fn named(&mut self, route: Route) -> Option<usize> {
         self.uses += 1;
         let at = match self.by_route.get(&route) {
@@ -173,7 +166,8 @@ impl Channels {
         Some(at)
     }
 
-    /// A new channel, or the idle one that was unused the longest. If none is idle, one is asked to become so.
+    /// A new channel, or the least recently used idle one. If none is idle, asks one to become
+    /// idle.
     fn vacancy(&mut self) -> Option<usize> {
         if self.all.len() < self.most {
             self.all.push(Channel::new(id(self.all.len())));

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::machine::Mono;
 
-/// A point of that time: microseconds.
+/// Time in which the broker could answer, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Uptime(u64);
 
-/// A point of the other time, in which the broker could not have answered: microseconds.
+/// Time in which the broker could not answer, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Downtime(u64);
 
@@ -23,7 +23,6 @@ pub(super) struct Clock {
 // === impl Uptime ===
 
 impl Uptime {
-    /// How long ago `earlier` was.
     pub(super) fn since(self, earlier: Uptime) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
@@ -32,7 +31,6 @@ impl Uptime {
 // === impl Downtime ===
 
 impl Downtime {
-    /// How much of it has passed since `earlier`.
     pub(super) fn since(self, earlier: Downtime) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
@@ -58,7 +56,6 @@ impl Clock {
         self.running.is_some()
     }
 
-    /// For how long it has stood.
     pub(super) fn stood(&self, now: Mono) -> Downtime {
         let all = now.0.saturating_sub(self.begun.0);
         Downtime(all.saturating_sub(self.at(now).0))

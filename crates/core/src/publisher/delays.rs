@@ -22,20 +22,20 @@ use crate::registry::existing_delays::ExistingDelays;
 
 use super::item::Item;
 
-/// The class of `queue.declare` and `queue.bind`.
 const QUEUE: u16 = MethodId::QUEUE_DECLARE.0;
-/// Bit of `queue.bind`.
 const BIND_NO_WAIT: u8 = 1;
-/// The argument by which those that were made on 3.x differ: there -1 would drop a message at its first return.
+/// Delay queues made on 3.x lack this argument: there, -1 would drop a message at its first return.
 const DELIVERY_LIMIT: &[u8] = b"x-delivery-limit";
-/// None: what waits there is delivered to nobody (S1.4).
+/// No limit: messages in a delay queue are not delivered (S1.4).
 const NO_DELIVERY_LIMIT: i64 = -1;
-/// The grid within one unit, in hundredths of it. Each step is a quarter longer than the one before, at most.
+/// The grid within one unit, in hundredths. Each step is at most a quarter longer than the one
+/// before.
 const STEPS: [u64; 23] = [
     100, 125, 150, 175, 200, 250, 300, 350, 400, 500, 600, 700, 800, 1000, 1200, 1500, 1750, 2000,
     2500, 3000, 3500, 4000, 5000,
 ];
-/// The units, in milliseconds, and up to how many of them the next one begins: ten milliseconds, a hundred, seconds, minutes, hours, days.
+/// Each unit in milliseconds, and where the next one begins: 10 ms, 100 ms, seconds, minutes,
+/// hours, days.
 const UNITS: [(u64, u64); 6] = [
     (10, 10),
     (100, 10),
@@ -45,19 +45,18 @@ const UNITS: [(u64, u64); 6] = [
     (86_400_000, 8),
 ];
 
-/// The delay queues of a vhost.
 #[derive(Debug)]
 pub(super) struct Delays {
     names: Names,
-    /// What others have made, too.
     existing: ExistingDelays,
-    /// What this link has used, by milliseconds. True: it is there, or on its way.
+    /// Queues used on this link, by milliseconds. True: exists, or its declare was sent.
     known: BTreeMap<u64, bool>,
-    /// Those that were made on 3.x, before the broker was upgraded: no declare of today fits, so they are only looked for.
+    /// Queues made on 3.x before an upgrade: a current declare does not match, so they are only
+    /// checked.
     older: BTreeSet<u64>,
 }
 
-/// What the broker means by closing a channel over a queue of ours.
+/// Why the broker closed a channel over a queue of ours.
 pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
     (close.class == QUEUE).then_some(match close.code {
         404 => Cause::NoExchange,
@@ -65,8 +64,8 @@ pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
     })
 }
 
-/// Why nothing leads to the queue of such a message. Nothing can be bound to a queue that is another connection's alone; whoever sends a message back
-/// has another way there.
+/// Why nothing leads to the message's queue. A queue that is exclusive to another connection cannot
+/// be bound; a redrive has another way there.
 pub(super) fn no_way(close: &Close<'_>, cause: Cause, item: Option<&Item>) -> Cause {
     let is_redriven = item.is_some_and(|item| item.publication.purpose == Purpose::Redrive);
     match close.code {
@@ -75,7 +74,7 @@ pub(super) fn no_way(close: &Close<'_>, cause: Cause, item: Option<&Item>) -> Ca
     }
 }
 
-/// The queue to which a message comes back by an exchange that leads there alone.
+/// The queue of a message that comes back over an exchange of its own.
 pub(super) fn leads_to<'a>(names: &Names, publication: &'a Publication) -> Option<&'a [u8]> {
     match publication.purpose {
         Purpose::Return | Purpose::Unpark | Purpose::Redrive => {
@@ -88,7 +87,7 @@ pub(super) fn leads_to<'a>(names: &Names, publication: &'a Publication) -> Optio
     }
 }
 
-/// Makes the exchange that leads to one queue alone, or finds it there; it goes with its queue.
+/// Makes the exchange that leads to one queue alone; it is deleted with the queue.
 pub(super) fn lead_to(out: &mut Vec<u8>, channel: ChannelId, exchange: &ShortStr, queue: &[u8]) {
     super::bridges::declare(out, channel, exchange);
     bind(out, channel, queue, exchange, b"");
@@ -111,13 +110,13 @@ impl Delays {
         }
     }
 
-    /// Sends a message into the queue for its delay.
     pub(super) fn address(&self, publication: &mut Publication, delay: Duration) {
         publication.exchange = self.names.delay().clone();
         publication.routing_key = key(delay);
     }
 
-    /// Makes the queue behind that key, or finds it there, if that is not known. If the broker refuses that, it closes the channel.
+    /// Makes or checks the queue of that key, unless it is known. On failure the broker closes the
+    /// channel.
     pub(super) fn build(
         &mut self,
         key: &ShortStr,
@@ -150,7 +149,8 @@ impl Delays {
         bind(out, channel, &queue, self.names.delay(), key);
     }
 
-    /// What the broker says by closing a channel. True: a queue was found to be older, and what was published behind its declare may go once more.
+    /// Reads the reason of a closed channel. True: the queue is an older one, and what was
+    /// published behind its declare may be sent again.
     pub(super) fn learn(&mut self, close: &Close<'_>) -> bool {
         let says = |words: &[u8]| memchr::memmem::find(close.text, words).is_some();
         match (close.class, close.code) {
@@ -168,14 +168,14 @@ impl Delays {
         }
     }
 
-    /// It is not there: somebody has deleted it.
+    /// The queue was deleted.
     pub(super) fn forget(&mut self, key: &ShortStr) {
         if let Some(built) = millis(key).and_then(|millis| self.known.get_mut(&millis)) {
             *built = false;
         }
     }
 
-    /// The link, or the channel, is lost: what was on its way may not be there.
+    /// The link or channel is lost: unanswered declares may have failed.
     pub(super) fn doubt(&mut self) {
         for built in self.known.values_mut() {
             *built = false;
@@ -183,12 +183,12 @@ impl Delays {
     }
 }
 
-/// The key of that queue at the exchange that leads to all of them.
 fn key(delay: Duration) -> ShortStr {
     ShortStr::new(on_grid(delay).to_string()).expect("a number is short")
 }
 
-/// The next delay of the grid, in milliseconds. Longer than the longest is only what a clock that was set makes: it comes back, and is sent away again.
+/// The next delay of the grid, in milliseconds. Only a changed clock makes longer delays than the
+/// longest: such a message comes back and is delayed again.
 fn on_grid(delay: Duration) -> u64 {
     let steps_of = |(unit, end): (u64, u64)| {
         let steps = STEPS.iter().take_while(move |step| **step < 100 * end);

@@ -12,8 +12,8 @@ use crate::machine::{Cause, Event, Publication, Purpose, Wall};
 
 use super::item::Item;
 
-/// The content with the headers of parking, and the proof if `own_user` can have it; as it is when they cannot be added or the header would be larger than
-/// `frame_max`.
+/// Content with the headers of parking, and the proof if `own_user` can have it; unchanged when
+/// they cannot be added or the header would exceed `frame_max`.
 pub(super) fn parked(
     content: &Content,
     exchange: &ShortStr,
@@ -45,7 +45,8 @@ pub(super) fn parked(
         .unwrap_or_else(|| content.clone())
 }
 
-/// Whether its user-id is another's than `user`: hardly any message has the property, and none is parsed without its flag.
+/// Whether its user-id differs from `user`. Cheap: few messages have the property, and its flag is
+/// checked first.
 pub(crate) fn is_foreign(publication: &Publication, user: &ShortStr) -> bool {
     let properties = &publication.content.properties;
     let flagged = |flags: &u8| flags & 1 << Property::UserId as u8 != 0;
@@ -56,13 +57,13 @@ pub(crate) fn is_foreign(publication: &Publication, user: &ShortStr) -> bool {
             .is_some_and(|name| name != user.as_bytes())
 }
 
-/// Whether it has the proof.
 pub(super) fn is_proven(content: &Content, own_user: &ShortStr) -> bool {
     let properties = Properties::parse(&content.properties).ok();
     properties.is_some_and(|properties| proof::proven(&properties, own_user).is_some())
 }
 
-/// The content without its user-id, with the proof that it had one, if that helps: what an operator sends back goes on so.
+/// For redriven messages: content without its user-id, with the proof that it had one, if that
+/// helps.
 pub(super) fn hidden(publication: &Publication, own_user: &ShortStr) -> Option<Content> {
     let content = &publication.content;
     if publication.purpose != Purpose::Redrive || is_proven(content, own_user) {
@@ -74,7 +75,6 @@ pub(super) fn hidden(publication: &Publication, own_user: &ShortStr) -> Option<C
     })
 }
 
-/// What is published instead of its content.
 pub(super) fn sent(
     item: &Item,
     frame_max: usize,
@@ -88,7 +88,7 @@ pub(super) fn sent(
     delivered(item, content, now, events).or(fitting)
 }
 
-/// What fits into one header frame: rather no word of who rejected it, and no private history, than a dead letter that nobody can publish.
+/// Drops the stamp, then the private history, if the header frame would be too large to publish.
 fn fitting(
     content: &Content,
     frame_max: usize,
@@ -109,7 +109,7 @@ fn fitting(
     Some(content)
 }
 
-/// A header that lets the broker hold a message acts at its target, and in no queue of the proxy's own.
+/// `x-opt-delivery-time` acts at the target, never in a queue of the proxy.
 fn delivered(
     item: &Item,
     content: &Content,

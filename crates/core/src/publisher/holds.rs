@@ -19,7 +19,7 @@ use super::output::Input;
 use super::quota::{self, Target};
 use super::store::Store;
 
-/// How long a target that closed the connection is left alone. Each time that it does so, that is doubled.
+/// First pause of a target that closed the connection; doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(32);
 
@@ -27,7 +27,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(32);
 pub(super) struct Holds {
     parking: ShortStr,
     targets: BTreeMap<Target, Hold>,
-    /// What the careful publisher has.
     handed: BTreeMap<(Owner, Ticket), (Target, Key)>,
 }
 
@@ -35,17 +34,18 @@ pub(super) struct Holds {
 struct Hold {
     waiting: VecDeque<Key>,
     since: Uptime,
-    /// How many the careful publisher has.
     handed: usize,
-    /// How many of those in front it has given back.
+    /// Items in front that it has given back.
     back: usize,
-    /// The last one that it was handed. If that is confirmed, the target is well, and what is left there is wrong by itself.
+    /// The last one handed over. If it is confirmed, the target is healthy, and an item left there
+    /// is itself at fault.
     newest: Option<Key>,
     is_well: bool,
-    /// In the careful publisher: until when the target is left alone, and for how long that is.
+    /// In the careful publisher: end and length of the target's pause.
     until: Mono,
     pause: Duration,
-    /// What closed the connection: the next time another one goes first, as it need not be the target's fault.
+    /// The item that closed the connection. Another one goes first next time, in case the target is
+    /// healthy.
     last: Option<Key>,
 }
 
@@ -60,7 +60,6 @@ impl Holds {
         }
     }
 
-    /// What cannot be published to, if publishing this closes the connection.
     pub(super) fn target(&self, item: &Item) -> Target {
         match item.stage {
             Stage::Target => quota::target(&item.publication),
@@ -69,17 +68,16 @@ impl Holds {
         }
     }
 
-    /// Whether something of its target waited here, and has not ended.
+    /// Whether an unfinished item of its target waits here.
     pub(super) fn knows(&self, item: &Item) -> bool {
         self.targets.contains_key(&self.target(item))
     }
 
-    /// Whether the careful publisher has any.
     pub(super) fn any_handed(&self) -> bool {
         !self.handed.is_empty()
     }
 
-    /// Whether it has to wait for others of its target, and does so now.
+    /// Queues the item if it must wait for others of its target.
     pub(super) fn hold(&mut self, store: &mut Store, key: Key, now: Uptime) -> bool {
         if self.targets.is_empty() {
             return false;
@@ -103,7 +101,8 @@ impl Holds {
         holds.any(|hold| !hold.waiting.is_empty() || hold.last.is_some())
     }
 
-    /// It was in flight when the connection was closed, or may do the same: what the careful publisher is told. `None`: it has ended.
+    /// Hands over an item that was in flight when the connection closed, or whose target is
+    /// suspected. `None`: it has ended.
     pub(super) fn hand(&mut self, store: &mut Store, key: Key, now: Uptime) -> Option<Input> {
         store.move_to(key, Place::Careful);
         store.set_late(key, false);
@@ -125,7 +124,7 @@ impl Holds {
         Some(Input::Publish(id.0, vec![(id.1, publication)]))
     }
 
-    /// The careful publisher has it no more.
+    /// The careful publisher has finished it.
     pub(super) fn taken(&mut self, id: (Owner, Ticket)) -> Option<(Target, Key)> {
         let (target, key) = self.handed.remove(&id)?;
         if let Some(hold) = self.targets.get_mut(&target) {
@@ -140,7 +139,7 @@ impl Holds {
         }
     }
 
-    /// It was given back without an answer: it waits here, in front.
+    /// Given back without an answer: waits here, in front.
     pub(super) fn put_back(&mut self, target: &Target, key: Key) {
         if let Some(hold) = self.targets.get_mut(target) {
             hold.waiting.insert(hold.back.min(hold.waiting.len()), key);
@@ -148,7 +147,7 @@ impl Holds {
         }
     }
 
-    /// The one that waits first, for the careful publisher, if that has no other of this target.
+    /// The first waiting item, unless the careful publisher has another of this target.
     pub(super) fn next(&mut self, target: &Target) -> Option<Key> {
         let hold = self.targets.get_mut(target)?;
         hold.back = 0;
@@ -157,7 +156,8 @@ impl Holds {
             .flatten()
     }
 
-    /// Those that may go as usual, if the target is well, or the careful publisher has none for it.
+    /// Items released for normal publishing: the target is healthy, or the careful publisher has
+    /// none of it.
     pub(super) fn free(&mut self, target: &Target) -> Vec<Key> {
         let Some(hold) = self.targets.get_mut(target) else {
             return Vec::new();
@@ -172,15 +172,15 @@ impl Holds {
         free
     }
 
-    /// Of each target that is held since then, the one that waits first, if the careful publisher has not got one more for it: it tells whether the
-    /// target is well.
+    /// The first waiting item of each target held that long, as a probe, unless the careful
+    /// publisher already has an extra one.
     pub(super) fn probes(&mut self, is_old: impl Fn(Uptime) -> bool) -> Vec<Key> {
         let held = self.targets.values_mut();
         let old = held.filter(|hold| hold.handed == 1 && !hold.is_well && is_old(hold.since));
         old.filter_map(|hold| hold.waiting.pop_front()).collect()
     }
 
-    /// This one closed the connection, alone: its target is left alone for a while. True if it did so for the first time.
+    /// This item alone closed the connection: pauses its target. True for the first time.
     pub(super) fn pause(&mut self, target: Target, key: Key, now: Mono, uptime: Uptime) -> bool {
         let hold = self.targets.entry(target).or_default();
         let is_first = hold.pause == Duration::ZERO;
@@ -193,7 +193,6 @@ impl Holds {
         is_first
     }
 
-    /// Those whose target was left alone for long enough, in order.
     pub(super) fn due(&mut self, now: Mono) -> Vec<Key> {
         let mut keys = Vec::new();
         for hold in self.targets.values_mut() {
@@ -211,7 +210,7 @@ impl Holds {
         until.filter(|until| *until > Mono(0)).min()
     }
 
-    /// All that waits, with its target's time here.
+    /// Waiting items with the time of their targets here.
     pub(super) fn waiting(&self) -> Vec<(Uptime, Key)> {
         let all = self.targets.values();
         all.flat_map(|hold| {
@@ -221,7 +220,7 @@ impl Holds {
         .collect()
     }
 
-    /// Takes out those for which that is not so any more.
+    /// Removes items that `stays` rejects.
     pub(super) fn retain(&mut self, stays: impl Fn(Key) -> bool) {
         for hold in self.targets.values_mut() {
             hold.waiting.retain(|key| stays(*key));

@@ -18,17 +18,16 @@ pub(super) struct Key {
     generation: u32,
 }
 
-/// Where it is to be published.
+/// Where an item is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Target,
-    /// At the bridge to its target, an internal exchange.
+    /// The bridge to its target, an internal exchange.
     Bridge,
-    /// In the parking queue, with headers that say why.
     Parking(Cause),
 }
 
-/// What one channel carries: all of it goes to one exchange, and has user-ids of others, or none has.
+/// Items of one channel share the exchange, and whether they have foreign user-ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Route {
     pub(super) exchange: ShortStr,
@@ -37,19 +36,17 @@ pub(super) struct Route {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the queue of a channel, or of those that have none.
     Waiting,
-    /// On the wire, not confirmed: its latest attempt.
+    /// Sent and unconfirmed; its latest attempt.
     InFlight { channel: usize, tag: u64 },
     /// Before the first attempt, or between two.
     BackingOff,
-    /// Behind others of its target (`holds`).
+    /// Behind others of its target (see `holds`).
     Held,
-    /// The careful publisher has it.
+    /// Handed to the careful publisher.
     Careful,
 }
 
-/// A publication on its way to an outcome.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) owner: Owner,
@@ -57,27 +54,24 @@ pub(super) struct Item {
     pub(super) publication: Publication,
     pub(super) stage: Stage,
     pub(super) place: Place,
-    /// The bridge, once it was told that it needs one.
+    /// Set after the broker reported that it needs one.
     pub(super) bridge: ShortStr,
-    /// How often it was told so; or, of what comes back to a queue or waits for that, that what leads there is gone.
+    /// Refusals for an internal exchange; for a message coming back, for a missing way to its
+    /// queue.
     pub(super) crossings: u32,
-    /// Its user-id is another's: it goes over a channel of its own.
+    /// A user-id that is not ours: published on a separate channel.
     pub(super) foreign: bool,
-    /// It counts in the quota of its target, and takes no room in flight.
+    /// Counts in the quota of its target, and takes no room in flight.
     pub(super) late: bool,
-    /// What it counts there: its octets when it came.
+    /// Its octets in the quota, as of its arrival.
     pub(super) weight: usize,
-    /// Of its content, once a return asked for it.
     digest: Option<Digest>,
-    /// How often this stage was nacked.
     pub(super) nacks: u32,
-    /// How often this stage timed out.
     pub(super) timeouts: u32,
-    /// When this stage was tried first.
     pub(super) since: Option<Uptime>,
-    /// It has left at least once: it may be at its target.
+    /// Was sent at least once: may be at its target.
     pub(super) sent: bool,
-    /// When it came; once it has left, when it did so first.
+    /// Since when it waits: its arrival, then its first attempt.
     pub(super) waits: Downtime,
 }
 
@@ -91,7 +85,6 @@ pub(super) struct Items {
 // === impl Item ===
 
 impl Item {
-    /// A publication that has just come.
     pub(super) fn new(
         owner: Owner,
         ticket: Ticket,
@@ -118,7 +111,7 @@ impl Item {
         }
     }
 
-    /// Whether it means nothing where it goes without the proof that it is the proxy's.
+    /// Whether it is useless at its destination without the proof.
     pub(super) fn needs_proof(&self, own_user: &ShortStr) -> bool {
         !self.stage.is_parking()
             && match self.publication.purpose {
@@ -128,12 +121,12 @@ impl Item {
             }
     }
 
-    /// Whether the broker may refuse a user-id in it.
+    /// Whether the broker may refuse its user-id.
     pub(super) fn has_user_id(&self, own_user: &ShortStr) -> bool {
         self.foreign || edits::is_proven(&self.publication.content, own_user)
     }
 
-    /// The channel that it takes.
+    /// The channel for it.
     pub(super) fn route(&self, parking: &ShortStr) -> Route {
         Route {
             exchange: self.exchange(self.stage, parking).clone(),
@@ -141,7 +134,8 @@ impl Item {
         }
     }
 
-    /// Whether an exchange of the type `x-delayed-message`, which returns what it delivers later, would delay it.
+    /// Whether an `x-delayed-message` exchange would delay it; such an exchange returns delayed
+    /// messages.
     pub(super) fn may_be_delayed(&self) -> bool {
         let ours = matches!(
             self.publication.purpose,
@@ -159,28 +153,26 @@ impl Item {
         })
     }
 
-    /// Whether what leads to its queue is to be built again: once.
+    /// Whether to build its way again: once.
     pub(super) fn may_rebuild(&mut self) -> bool {
         std::mem::replace(&mut self.crossings, 1) == 0
     }
 
-    /// Whether it goes into a queue of the proxy's own.
+    /// Whether its destination is a queue of the proxy.
     pub(super) fn stays_ours(&self) -> bool {
         self.stage.is_parking() || matches!(self.publication.purpose, Purpose::Delay(_))
     }
 
-    /// Octets of memory that it holds.
     pub(super) fn len(&self) -> usize {
         self.publication.content.len()
     }
 
-    /// By which a return finds it.
+    /// Identifies it in returns.
     pub(super) fn digest(&mut self) -> Digest {
         let content = &self.publication.content;
         *self.digest.get_or_insert_with(|| Digest::of(content))
     }
 
-    /// Where it is published in that stage.
     pub(super) fn exchange<'a>(&'a self, stage: Stage, parking: &'a ShortStr) -> &'a ShortStr {
         match stage {
             Stage::Target => &self.publication.exchange,
@@ -195,7 +187,7 @@ impl Stage {
         matches!(self, Stage::Parking(_))
     }
 
-    /// Why it is not at its target; for an outcome that needs a cause.
+    /// For an outcome that needs a cause.
     pub(super) fn cause(self) -> Cause {
         match self {
             Stage::Target | Stage::Bridge => Cause::Poison,
@@ -221,19 +213,18 @@ impl Items {
         }
     }
 
-    /// The item, unless it has ended.
     pub(super) fn get(&self, key: Key) -> Option<&Item> {
         let (generation, item) = self.slots.get(key.index as usize)?;
         item.as_ref().filter(|_| *generation == key.generation)
     }
 
-    /// The item, unless it has ended. Its content is changed by [`Items::replace`] only.
+    /// Change its content only through [`Items::replace`].
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Item> {
         let (generation, item) = self.slots.get_mut(key.index as usize)?;
         item.as_mut().filter(|_| *generation == key.generation)
     }
 
-    /// Gives an item another content.
+    /// Replaces the content and keeps the counts.
     pub(super) fn replace(&mut self, key: Key, content: crate::amqp::content::Content) {
         if let Some(item) = self.get_mut(key) {
             let before = item.len();
@@ -254,7 +245,6 @@ impl Items {
         Some(item)
     }
 
-    /// All that have not ended.
     pub(super) fn keys(&self) -> Vec<Key> {
         let held = self.slots.iter().zip(0..);
         held.filter(|((_, item), _)| item.is_some())
@@ -262,12 +252,10 @@ impl Items {
             .collect()
     }
 
-    /// How many have not ended.
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Octets of their contents.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -17,28 +17,28 @@ use super::store::Store;
 use super::traffic::Doubt;
 use super::{OnUnroutable, Publisher, bridges, delays, edits, is_foreign};
 
-/// The first rest after a nack; doubled with each.
+/// First back-off after a nack; doubles each time.
 const NACKED: Duration = Duration::from_millis(100);
-/// How often a parking exchange that is not there, or has no queue, is tried again: for six seconds in all.
+/// Attempts at a missing or unbound parking exchange: six seconds in all.
 const PARKING_RETRIES: u32 = 6;
-/// The first rest after a timeout; doubled with each, up to eight times that.
+/// First back-off after a timeout; doubles each time, up to a factor of eight.
 pub(super) const TIMED_OUT: Duration = Duration::from_secs(1);
-/// Links lost in a row, with something in flight and nothing confirmed, until that counts as a fault of what is in flight.
+/// Links lost in a row, with something in flight and nothing confirmed, before the items in flight
+/// are blamed.
 const MOST_FRUITLESS_LOSSES: u32 = 3;
-/// So long a message waits that comes back to a queue without room for it: doubled with each try in vain, up to the second.
+/// First wait for room in a message's own queue; doubles with each attempt, up to the second value.
 const FOR_ROOM: Duration = Duration::from_secs(1);
 const LONGEST_FOR_ROOM: Duration = Duration::from_secs(8);
 
-/// A queue without room for what comes back to it. All of that waits as long, so that it stays in order.
+/// A full queue with messages coming back. All of them wait equally, which keeps their order.
 #[derive(Debug, Default)]
 pub(super) struct Full {
-    /// What is refused until then belongs to the same try.
+    /// Refusals until then belong to the same attempt.
     until: Mono,
     pause: Duration,
 }
 
 impl Publisher {
-    /// The broker confirmed one attempt.
     pub(super) fn settle(
         &mut self,
         at: usize,
@@ -69,7 +69,6 @@ impl Publisher {
         // Else: bad news of an attempt that was given up. A better one is on its way.
     }
 
-    /// Returned, or its exchange does not exist.
     fn unroutable(&mut self, key: Key, cause: Cause, now: Now, fx: &mut Effects) {
         let Some(item) = self.store.items.get_mut(key) else {
             return;
@@ -99,9 +98,10 @@ impl Publisher {
         }
     }
 
-    /// A queue refused it. Each attempt may have put copies into others (S8.6): there are few. The parking queue stands alone behind its exchange,
-    /// and in a cluster it may lose its leader together with the target and the intake queue. Left to the broker meanwhile, a dead letter would be
-    /// lost: so there it is tried for `give-up-after` (see `traffic`).
+    /// A queue refused it. Few attempts, because each may have put copies into other queues (S8.6).
+    /// Only the parking queue is behind its exchange, and in a cluster it may lose its leader
+    /// together with the target and the intake queue. The broker would lose the dead letter
+    /// meanwhile, so parking is tried for `give-up-after` (see `traffic`).
     fn nacked(&mut self, key: Key, now: Now, fx: &mut Effects) {
         let Some(item) = self.store.items.get_mut(key) else {
             return;
@@ -118,7 +118,6 @@ impl Publisher {
         }
     }
 
-    /// The broker closed a channel.
     pub(super) fn channel_closed(&mut self, at: usize, payload: &[u8], now: Now, fx: &mut Effects) {
         let channel = self.store.channels.get(at);
         reply::close_ok(fx.broker.build(&[]), channel.id());
@@ -177,7 +176,7 @@ impl Publisher {
         self.store.enqueue_in_front(&innocent);
     }
 
-    /// Its exchange is internal: over the bridge.
+    /// Its exchange is internal: use the bridge.
     fn cross(&mut self, key: Key, now: Now, fx: &mut Effects) {
         let Some(item) = self.store.items.get_mut(key) else {
             return;
@@ -194,7 +193,7 @@ impl Publisher {
         }
     }
 
-    /// Its exchange is missing or forbidden, or what leads there is.
+    /// Its exchange, or what leads there, is missing or forbidden.
     fn exchange_failed(
         &mut self,
         key: Key,
@@ -233,7 +232,6 @@ impl Publisher {
         }
     }
 
-    /// The connection is lost.
     pub(super) fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects) {
         self.reachable(now);
         if self.store.in_flight > 0 {
@@ -278,7 +276,8 @@ impl Publisher {
         self.delays.doubt();
     }
 
-    /// It was in flight when its channel or the connection was closed, and nobody else is named. The careful publisher finds out; there it was alone.
+    /// It was in flight when its channel or connection closed, without a named culprit. The careful
+    /// publisher, which publishes one at a time, finds out.
     fn accused(&mut self, key: Key, words: bool, now: Now, fx: &mut Effects) {
         let uptime = self.clock.at(now.mono);
         if !self.settings.careful {
@@ -309,8 +308,9 @@ impl Publisher {
         }
     }
 
-    /// The broker refused a user-id. If it was our own, the proof, the broker knows our user by another name (OAuth 2): until the link is up again
-    /// messages are parked without, and none is published that would be nothing without. Else it was a foreign one.
+    /// The broker refused a user-id. If it was ours, the broker knows our user by another name
+    /// (OAuth 2): until the next link, messages are parked without the proof, and those that need
+    /// it are not published. Otherwise it was a foreign one.
     fn user_refused(&mut self, key: Key, fx: &mut Effects) {
         if let Some(item) = self.store.items.get(key)
             && item.publication.purpose != Purpose::Tail
@@ -326,7 +326,6 @@ impl Publisher {
         self.refuse_user(key, fx);
     }
 
-    /// The broker does not take its user-id.
     pub(super) fn refuse_user(&mut self, key: Key, fx: &mut Effects) {
         let item = self.store.items.get(key);
         let hidden = item.and_then(|item| edits::hidden(&item.publication, self.link.user()));
@@ -367,7 +366,7 @@ impl Publisher {
         }
     }
 
-    /// Sends it to the parking queue, with headers that say where it should have gone, and why it did not.
+    /// To the parking queue, with headers for its destination and the cause.
     pub(super) fn park(&mut self, key: Key, cause: Cause) {
         self.store.move_to(key, Place::BackingOff);
         let (own_user, frame_max) = (self.link.user(), self.link.frame_max());
@@ -391,8 +390,9 @@ impl Publisher {
         self.store.restage(key, Stage::Parking(cause));
     }
 
-    /// A message comes back, and its queue does not take it: with an overflow of `reject-publish` that refuses what is published, but never what is
-    /// requeued. A session has the original. What was away waits in a delay queue once more, and that counts for nothing.
+    /// A full queue with `reject-publish` refuses a message coming back (it never refuses a
+    /// requeue). A session has the original. A message from a delay queue is delayed once more,
+    /// which does not count.
     fn finds_no_room(&mut self, key: Key, now: Now, fx: &mut Effects) {
         let Some(item) = self.store.items.get(key) else {
             return;

@@ -14,14 +14,14 @@ use super::Settings;
 use super::item::Item;
 use super::store::MOST_HELD;
 
-/// Behind the default exchange each key is a target of its own; behind others, the exchange is.
+/// Behind the default exchange each key is its own target; behind others, the exchange is the
+/// target.
 pub(super) type Target = (ShortStr, ShortStr);
 
-/// A number of dead letters, and their octets.
+/// Number and octets of dead letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     pub items: usize,
-    /// Octets.
     pub bytes: usize,
 }
 
@@ -29,14 +29,14 @@ pub struct Load {
 pub(super) struct Quota {
     intake: Option<Owner>,
     prefetch: usize,
-    /// Beside another publisher, which has as much again.
+    /// Each of the two publishers has half.
     careful: bool,
     limits: LiveLimits,
     signals: Share,
     rejects: Share,
 }
 
-/// Who is late of those that one bound is for.
+/// Late items that share one limit.
 #[derive(Debug, Default)]
 struct Share {
     late: BTreeMap<Target, Load>,
@@ -46,7 +46,7 @@ struct Share {
 // === impl Load ===
 
 impl Load {
-    /// A quarter of it, but not nothing.
+    /// A quarter, at least one.
     pub(crate) fn quarter(self) -> Load {
         Load {
             items: (self.items / 4).max(1),
@@ -86,7 +86,7 @@ impl Load {
 // === impl Quota ===
 
 impl Quota {
-    /// For an intake of that prefetch, and for all other owners.
+    /// Limits for the intake with its prefetch, and for all other owners.
     pub(super) fn new(settings: &Settings) -> Quota {
         Quota {
             intake: settings.intake,
@@ -98,7 +98,8 @@ impl Quota {
         }
     }
 
-    /// So much of one target may be late, and twice as much of all: of what the intake can hold, or the publisher.
+    /// Limit of late items for one target (twice as much for all): a quarter of what the intake can
+    /// hold, or of the publisher.
     fn quarter(&self, signals: bool) -> Load {
         let limits = self.limits.now();
         let (items, bytes) = match signals {
@@ -112,15 +113,15 @@ impl Quota {
         }
     }
 
-    /// Whether one that is not late yet must not become so.
+    /// Whether this item must not become late.
     pub(super) fn is_full(&self, item: &Item) -> bool {
         let (late, quarter) = self.look(item);
         self.share(item).all.reaches(quarter.double())
             || late.is_some_and(|late| late.reaches(quarter))
     }
 
-    /// Whether one that has just come would become late, as others of its target are, and must not. Against other targets nothing is known: they
-    /// are tried.
+    /// Whether a new item would join late ones of its target over the limit. Unproven targets are
+    /// tried.
     pub(super) fn is_busy(&self, item: &Item) -> bool {
         let (late, quarter) = self.look(item);
         late.is_some_and(|late| {
@@ -128,7 +129,7 @@ impl Quota {
         })
     }
 
-    /// How much of its target is late, if any, and how much may be.
+    /// The late load of its target, if any, and its limit.
     fn look(&self, item: &Item) -> (Option<Load>, Load) {
         let share = self.share(item);
         // Mostly nobody is late: then not even a name is copied.
@@ -138,17 +139,15 @@ impl Quota {
         (late, self.quarter(self.is_signal(item)))
     }
 
-    /// Whether so much would be more than one target of the intake may have.
+    /// Whether this exceeds one target's share of the intake.
     pub(super) fn exceeds_share(&self, signals: Load) -> bool {
         signals.reaches(self.quarter(true))
     }
 
-    /// Whether it is the intake's.
     pub(super) fn is_signal(&self, item: &Item) -> bool {
         self.intake == Some(item.owner)
     }
 
-    /// Counts an item that has become late.
     pub(super) fn enter(&mut self, item: &Item) {
         let share = self.share_mut(item);
         share.all.add(item.weight);
@@ -156,7 +155,6 @@ impl Quota {
         late.add(item.weight);
     }
 
-    /// Removes an item that is no longer late from the count.
     pub(super) fn leave(&mut self, item: &Item) {
         let share = self.share_mut(item);
         share.all.remove(item.weight);
@@ -184,7 +182,6 @@ impl Quota {
     }
 }
 
-/// The target of a dead letter.
 pub(super) fn target(publication: &Publication) -> Target {
     let key = if publication.exchange.is_empty() {
         publication.routing_key.clone()

@@ -17,16 +17,14 @@ use super::channel::Attempt;
 use super::item::Item;
 use super::store::Store;
 
-/// When the message came to the broker, and to which node: `message_interceptors.incoming` of 4.x, `incoming_message_interceptors` since 3.12,
-/// plugins before. The first of them also sets the property `timestamp`.
+/// Arrival time and node: `message_interceptors.incoming` of 4.x, `incoming_message_interceptors`
+/// since 3.12, plugins before. The first also sets the property `timestamp`.
 const TIME: &[u8] = b"timestamp_in_ms";
 const NODE: &[u8] = b"x-routed-by";
-/// The bit of the property `timestamp`.
 const TIMESTAMP: u16 = 6;
-/// Tables in tables are compared down to here; below, by type and size.
+/// Deeper tables are compared by type and size.
 const DEEPEST: usize = 16;
 
-/// What `basic.return` says of a message.
 #[derive(Debug)]
 pub(super) struct Returning {
     exchange: ShortStr,
@@ -40,13 +38,14 @@ pub(super) struct Returned {
     pub(super) content: Content,
 }
 
-/// What contents whose headers are alike have in common. To find one among many, all others need not be compared, whatever size their headers are.
+/// Equal for contents with equal headers. Finds one among many without comparing the others,
+/// however large their headers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Digest(u64);
 
-/// If the return on that channel is whole: marks the publish that came back. Where none fits, the broker has changed it (an interceptor, an
-/// exchange): then all that it may have been count as returned, by as much as is left to compare. So some may be parked that did arrive, and
-/// none is lost.
+/// After a complete return: marks the returned publish. If none matches, the broker has changed it
+/// (an interceptor, an exchange): then all candidates count as returned, by what can still be
+/// compared. So some may be parked that did arrive, and none is lost.
 pub(super) fn mark(store: &mut Store, at: usize, parking: &ShortStr) {
     let channel = store.channels.get(at);
     let whole = channel.returning.take_if(|returning| returning.is_whole());
@@ -86,7 +85,6 @@ pub(super) fn mark(store: &mut Store, at: usize, parking: &ShortStr) {
 // === impl Returning ===
 
 impl Returning {
-    /// `None`: it cannot be read.
     pub(super) fn parse(payload: &[u8]) -> Option<Returning> {
         let view = Return::parse(payload).ok()?;
         Some(Returning {
@@ -99,7 +97,7 @@ impl Returning {
 // === impl Digest ===
 
 impl Digest {
-    /// That of a content; of headers that cannot be read, the same for all.
+    /// Equal for all contents with unreadable headers.
     pub(super) fn of(content: &Content) -> Digest {
         let properties = Properties::parse(&content.properties).ok();
         let headers = properties.as_ref().and_then(headers);
@@ -110,7 +108,6 @@ impl Digest {
 // === impl Returned ===
 
 impl Returned {
-    /// All its frames have come.
     pub(super) fn new(incoming: Incoming<Returning>) -> Option<Returned> {
         let (
             Returning {
@@ -126,12 +123,12 @@ impl Returned {
         })
     }
 
-    /// Whether this was published to that exchange with that key.
+    /// Whether it was published to that exchange with that key.
     pub(super) fn went_to(&self, exchange: &ShortStr, routing_key: &ShortStr) -> bool {
         self.routing_key == *routing_key && self.exchange == *exchange
     }
 
-    /// Whether it is that content, but for what brokers change and add.
+    /// Whether it is that content, apart from what brokers change and add.
     pub(super) fn is(&self, content: &Content) -> bool {
         if self.content.body != content.body {
             return false;
@@ -162,14 +159,14 @@ impl Returned {
 
 type Map<'a> = BTreeMap<&'a [u8], Value<'a>>;
 
-/// The headers that can be compared.
+/// The comparable headers.
 fn headers<'a>(properties: &Properties<'a>) -> Option<Map<'a>> {
     let mut map = map(properties.headers().unwrap_or_default())?;
     map.retain(|name, _| !matches!(*name, b"BCC" | TIME | NODE));
     Some(map)
 }
 
-/// A table as a map; of duplicates the first counts.
+/// The first of duplicate names counts.
 fn map(table: &[u8]) -> Option<Map<'_>> {
     let mut map = BTreeMap::new();
     for field in Table(table).fields() {
@@ -179,7 +176,7 @@ fn map(table: &[u8]) -> Option<Map<'_>> {
     Some(map)
 }
 
-/// Nested values by type, the others by their bytes.
+/// Nested values count by type, others by their bytes.
 fn digest(headers: &Map<'_>) -> u64 {
     // FNV-1a
     let mut digest = 0xcbf2_9ce4_8422_2325_u64;

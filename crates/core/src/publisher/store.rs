@@ -10,7 +10,7 @@ use super::channels::Channels;
 use super::item::{Item, Items, Key, Place, Stage};
 use super::quota::Quota;
 
-/// Publications held at most; beyond it the inbox is not read.
+/// Above this number the inbox is not read.
 pub(super) const MOST_HELD: usize = 65_536;
 
 #[derive(Debug)]
@@ -18,12 +18,10 @@ pub(super) struct Store {
     pub(super) items: Items,
     pub(super) channels: Channels,
     pub(super) quota: Quota,
-    /// What backs off, and until when.
     pub(super) backing_off: BTreeSet<(Mono, Key)>,
-    /// Items that wait for their channel.
     pub(super) waiting: usize,
     pub(super) in_flight: usize,
-    /// Octets of those in flight, but for those that are late.
+    /// Without late items.
     pub(super) in_flight_bytes: usize,
 }
 
@@ -42,14 +40,13 @@ impl Store {
         }
     }
 
-    /// Whether nothing more is to be taken.
     pub(super) fn is_full(&self, limits: &LiveLimits) -> bool {
         let most = limits.now().publisher_bytes;
         self.items.len() >= MOST_HELD || self.items.bytes() >= most
     }
 
-    /// Changes where an item is, or whether it is late, and counts that. Its attempt, if it was in flight, stays in the books of its channel: a late
-    /// confirm still counts.
+    /// Changes an item's state or lateness, and the counts. An attempt in flight stays in its
+    /// channel's books: a late confirm still counts.
     fn change(&mut self, key: Key, change: impl FnOnce(&mut Item)) {
         let Some(item) = self.items.get_mut(key) else {
             return;
@@ -82,7 +79,7 @@ impl Store {
         self.change(key, |item| item.place = place);
     }
 
-    /// What is late counts in the quota of its target, and takes no room in flight.
+    /// Late items count in the quota of their target, and take no room in flight.
     pub(super) fn set_late(&mut self, key: Key, late: bool) {
         let Some(item) = self.items.get(key).filter(|item| item.late != late) else {
             return;
@@ -94,7 +91,6 @@ impl Store {
         self.change(key, |item| item.late = late);
     }
 
-    /// Takes an item out, wherever it is.
     pub(super) fn remove(&mut self, key: Key) -> Option<Item> {
         self.set_late(key, false);
         self.move_to(key, Place::BackingOff);
@@ -106,12 +102,13 @@ impl Store {
         item.is_some_and(|item| item.place == place)
     }
 
-    /// Whether that is its latest attempt, and has no answer.
+    /// Whether this is its latest attempt, without an answer.
     pub(super) fn is_in_flight(&self, key: Key, channel: usize, tag: u64) -> bool {
         self.is_at(key, Place::InFlight { channel, tag })
     }
 
-    /// Shuts a channel: those whose latest attempt was in flight on it, in order; first those that the broker has dealt with.
+    /// Shuts a channel. Returns items whose latest attempt was in flight there, in order; first
+    /// those that the broker has processed.
     pub(super) fn shut(&mut self, at: usize) -> (Vec<Key>, Vec<Key>) {
         let channel = self.channels.get(at);
         let processed = channel.processed;
@@ -127,7 +124,6 @@ impl Store {
         (keys(done), keys(open))
     }
 
-    /// Takes out all that waits for a channel, in order.
     pub(super) fn unqueue(&mut self, at: usize) -> Vec<Key> {
         let mut keys: Vec<Key> = std::mem::take(&mut self.channels.get(at).waiting).into();
         keys.retain(|&key| self.items.get(key).is_some());
@@ -137,13 +133,11 @@ impl Store {
         keys
     }
 
-    /// Lets an item wait behind all others of its channel.
     pub(super) fn enqueue(&mut self, key: Key) {
         self.move_to(key, Place::Waiting);
         self.channels.enqueue(key, &self.items);
     }
 
-    /// Lets items wait in front of all others, in their order.
     pub(super) fn enqueue_in_front(&mut self, keys: &[Key]) {
         for &key in keys.iter().rev() {
             self.move_to(key, Place::Waiting);
@@ -151,19 +145,16 @@ impl Store {
         }
     }
 
-    /// Lets an item wait before its next attempt.
     pub(super) fn back_off(&mut self, key: Key, wait: Duration, now: Now) {
         self.move_to(key, Place::BackingOff);
         self.set_late(key, true);
         self.backing_off.insert((now.mono.after(wait), key));
     }
 
-    /// When the first of them has waited for long enough.
     pub(super) fn next_try(&self) -> Option<Mono> {
         self.backing_off.first().map(|(until, _)| *until)
     }
 
-    /// Lets those wait for their channels again that have backed off for long enough.
     pub(super) fn try_again(&mut self, now: Mono) {
         while let Some(&(until, key)) = self.backing_off.first()
             && until <= now
@@ -186,7 +177,7 @@ impl Store {
         self.enqueue(key);
     }
 
-    /// The intake's, in the order of their tickets, or all others.
+    /// The intake's in the order of their tickets, or all others.
     pub(super) fn of_intake(&self, intake: bool) -> Vec<Key> {
         let of = |key| Some((self.items.get(key)?, key));
         let all = self.items.keys().into_iter().filter_map(of);

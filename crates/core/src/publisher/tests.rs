@@ -88,14 +88,12 @@ fn message(exchange: &str, routing_key: &str, body: &str) -> Publication {
     }
 }
 
-/// A message of user `bob`.
 fn foreign(exchange: &str) -> Publication {
     let mut publication = message(exchange, "k", "f");
     publication.content.properties = Bytes::from_static(b"\x00\x10\x03bob");
     publication
 }
 
-/// What the publisher published: channel, exchange, routing key, body.
 type Published = (u16, String, String, String);
 
 impl PublisherRig {
@@ -108,7 +106,7 @@ impl PublisherRig {
         self.publish_as(SESSION, vec![(ticket, publication)]);
     }
 
-    /// Opens each channel that was asked for, until none is; what was published meanwhile.
+    /// Opens all requested channels; returns what was published meanwhile.
     fn published(&mut self) -> Vec<Published> {
         let mut published = Vec::new();
         loop {
@@ -134,7 +132,7 @@ impl PublisherRig {
         self.answer(channel);
     }
 
-    /// On which channels it asks whether the broker does anything; it publishes nothing meanwhile.
+    /// Channels that ask whether the broker works; nothing else may be sent.
     fn asked(&mut self) -> Vec<u16> {
         let sent = self.sent();
         assert_eq!(publishes(&sent), []);
@@ -144,7 +142,6 @@ impl PublisherRig {
         asks.map(|sent| sent.channel).collect()
     }
 
-    /// The broker answers that.
     fn answer(&mut self, channel: u16) {
         self.broker(&method(channel, MethodId::CONFIRM_SELECT_OK, |_| {}));
     }
@@ -165,7 +162,6 @@ impl PublisherRig {
         self.broker(&close(channel, code, text, MethodId::BASIC_PUBLISH));
     }
 
-    /// The broker returns this on that channel.
     fn give_back(&mut self, channel: u16, exchange: &str, routing_key: &str, content: &Content) {
         let returned = method(channel, MethodId::BASIC_RETURN, |a| {
             a.short(312)
@@ -177,7 +173,7 @@ impl PublisherRig {
         self.broker(&crate::link::peer::content(returned, channel, content));
     }
 
-    /// Time passes in which the broker says something each second, but answers nothing.
+    /// Time passes; the broker sends something each second, but no answers.
     fn live(&mut self, mut millis: u64) {
         while millis > 0 {
             let step = millis.min(1_000);
@@ -187,7 +183,6 @@ impl PublisherRig {
         }
     }
 
-    /// The broker has an alarm, or has it no more.
     fn alarm(&mut self, on: bool) {
         self.broker(&match on {
             true => method(0, MethodId::CONNECTION_BLOCKED, |a| {
@@ -197,7 +192,7 @@ impl PublisherRig {
         });
     }
 
-    /// What the intake was told since the last call.
+    /// Reports to the intake since the last call.
     fn told(&mut self) -> Vec<bool> {
         let told = std::mem::take(&mut self.fx.out.takes);
         assert!(told.iter().all(|(owner, _)| *owner == INTAKE));
@@ -209,7 +204,6 @@ impl PublisherRig {
         self.fx.broker.finish().0.clear();
     }
 
-    /// Tickets and outcomes since the last call.
     fn settled(&mut self) -> Vec<(u64, Outcome)> {
         let settled = std::mem::take(&mut self.fx.out.settled);
         settled
@@ -219,7 +213,7 @@ impl PublisherRig {
     }
 }
 
-/// The publishes among frames, each of which must be mandatory.
+/// Each publish must be mandatory.
 fn publishes(sent: &[Sent]) -> Vec<Published> {
     let mut published: Vec<Published> = Vec::new();
     for sent in sent {
@@ -246,7 +240,7 @@ fn row(channel: u16, exchange: &str, routing_key: &str, body: &str) -> Published
     (channel, exchange.into(), routing_key.into(), body.into())
 }
 
-/// The headers of the only content header among frames.
+/// Of the only content header among the frames.
 fn headers(sent: &[Sent]) -> Vec<(String, Vec<u8>)> {
     let header = sent.iter().find(|sent| sent.kind == Kind::Header).unwrap();
     let properties = Properties::parse(&header.payload[12..]).unwrap();
@@ -260,7 +254,6 @@ fn headers(sent: &[Sent]) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// The user-id in the only content header among frames.
 fn user_id(sent: &[Sent]) -> Option<String> {
     let header = sent.iter().find(|sent| sent.kind == Kind::Header).unwrap();
     let properties = Properties::parse(&header.payload[12..]).unwrap();

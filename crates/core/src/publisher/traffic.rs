@@ -16,18 +16,19 @@ use super::outcomes::TIMED_OUT;
 use super::returns::{self, Returning};
 use super::{Publisher, away, bridges, edits};
 
-/// Unconfirmed publications of one channel, but for those that are late.
+/// Unconfirmed publications per channel, without late ones.
 const MOST_IN_FLIGHT: usize = 2_048;
-/// Octets of unconfirmed publications on all channels, but for those that are late.
+/// Octets of unconfirmed publications on all channels, without late ones.
 const MOST_BYTES_IN_FLIGHT: usize = 64 << 20;
-/// Attempts in the books of one channel, with those that were given up and may be confirmed late.
+/// Attempts in the books of a channel, including abandoned ones that may be confirmed late.
 pub(super) const MOST_BOOKED: usize = 1 << 18;
-/// Octets that wait for the socket; more is written when it has taken them.
+/// Octets waiting for the socket; above this, publishing pauses.
 const MOST_UNWRITTEN: usize = 1 << 20;
-/// How many go out on one channel before another has its turn.
+/// Publishes on one channel before the next one has its turn.
 const TURN: usize = 64;
 
-/// The last publish of a careful publisher. Before the broker has dealt with it, nothing else is published: so what closes the connection is known.
+/// The last publish of a careful publisher. The next one waits until the broker has processed it,
+/// so the cause of a lost connection is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt {
     channel: usize,
@@ -37,7 +38,6 @@ pub(super) struct Doubt {
 // === impl Doubt ===
 
 impl Doubt {
-    /// The channel whose turn it is.
     fn next(self) -> usize {
         self.key.map_or(0, |_| self.channel + 1)
     }
@@ -46,7 +46,6 @@ impl Doubt {
 // === impl Publisher ===
 
 impl Publisher {
-    /// Publishes what waits, as far as the bounds allow.
     pub(super) fn pump(&mut self, now: Now, fx: &mut Effects) {
         if !self.link.is_open() {
             return;
@@ -68,7 +67,6 @@ impl Publisher {
         }
     }
 
-    /// One publish on that channel, if one waits and nothing is in its way.
     fn send_next(&mut self, at: usize, now: Now, fx: &mut Effects) -> bool {
         let in_doubt = self.doubt.key.is_some_and(|(key, tag)| {
             let processed = self.store.channels.look(self.doubt.channel).processed;
@@ -149,10 +147,10 @@ impl Publisher {
             .move_to(key, Place::InFlight { channel: at, tag });
     }
 
-    /// A frame on one of our channels.
+    /// A frame on one of the publisher's channels.
     ///
     /// # Errors
-    /// What the broker did wrong.
+    /// When the broker violates the protocol.
     pub(super) fn frame(
         &mut self,
         frame: Frame<'_>,
@@ -210,7 +208,6 @@ impl Publisher {
         Ok(())
     }
 
-    /// Looks after all that waits.
     pub(super) fn look(&mut self, now: Now, fx: &mut Effects) {
         let limits = self.settings.limits.now();
         let (patience, retry_for) = (limits.confirm_timeout / 4, limits.retry_for);
@@ -257,7 +254,6 @@ impl Publisher {
         self.tick = None;
     }
 
-    /// Looks for attempts without an answer for `confirm-timeout`.
     fn overdue(&mut self, now: Now, fx: &mut Effects) {
         let uptime = self.clock.at(now.mono);
         let limits = self.settings.limits.now();
@@ -295,7 +291,7 @@ impl Publisher {
     }
 }
 
-/// Writes a publish, behind what its exchange or its queue needs.
+/// Writes a publish, after the declares that it needs.
 fn write(
     out: &mut Vec<u8>,
     channel: &mut Channel,

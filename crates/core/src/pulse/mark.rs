@@ -14,26 +14,26 @@ use crate::amqp::table::TableBuilder;
 use crate::machine::{Event, Mono};
 use crate::objects::Names;
 
-/// Where the name stands: an argument that classic queues compare on every version, and that does nothing here.
+/// Holds the user's name: an argument that classic queues compare on every version, and that has no
+/// effect here.
 pub const ARGUMENT: &str = "x-dead-letter-routing-key";
-/// From one declare to the next.
+/// Time between declares.
 const RENEWED: Duration = Duration::from_secs(30);
-/// Without a declare the queue is there for so long, in milliseconds: proxies miss one or two while their link is away.
+/// The queue's `x-expires` in milliseconds: proxies may miss one or two declares while their link
+/// is down.
 pub const EXPIRES: i32 = 90_000;
 
-/// What was declared and said.
 #[derive(Debug)]
 pub(super) struct Mark {
-    /// When it is declared again.
     pub(super) due: Mono,
-    /// The other user, or that there is none.
+    /// The other user that was reported, or that there is none.
     said: Option<Option<ShortStr>>,
 }
 
 // === impl Mark ===
 
 impl Mark {
-    /// Whether it is to be declared now; then not for a while.
+    /// Whether to declare it now; the next declare is due later.
     pub(super) fn is_due(&mut self, now: Mono) -> bool {
         let is_due = self.due <= now;
         if is_due {
@@ -42,12 +42,13 @@ impl Mark {
         is_due
     }
 
-    /// The link is lost: it is declared on the next one.
+    /// The next link declares it again.
     pub(super) fn lost(&mut self) {
         self.due = Mono(0);
     }
 
-    /// The declare was accepted, or refused with these words. Where it was refused for something else, what was said before stays.
+    /// The declare was accepted, or refused with these words. A refusal for another reason changes
+    /// nothing.
     pub(super) fn answered(&mut self, refusal: Option<&[u8]>) -> Option<Event> {
         let before = self.said.clone().flatten();
         let now = refusal.and_then(|text| other(text).or(before));
@@ -65,7 +66,8 @@ impl Default for Mark {
     }
 }
 
-/// Its arguments name an exchange, too, as there has to be one beside the key: that of parking, to which each proxy may write.
+/// Its arguments also name an exchange, which the key requires: that of parking, to which each
+/// proxy may write.
 pub(super) fn declare(out: &mut Vec<u8>, channel: ChannelId, names: &Names, user: &[u8]) {
     let mut arguments = TableBuilder::default();
     arguments
@@ -77,7 +79,7 @@ pub(super) fn declare(out: &mut Vec<u8>, channel: ChannelId, names: &Names, user
     reply::declare_queue(out, channel, queue, bits, &arguments.finish());
 }
 
-/// The user that a refusal names: as much of it as was not cut off. `None`: it was refused for something else.
+/// The user that a refusal names, possibly cut. `None`: refused for another reason.
 pub fn other(text: &[u8]) -> Option<ShortStr> {
     let differs = format!("inequivalent arg '{ARGUMENT}'");
     memmem::find(text, differs.as_bytes())?;
@@ -91,7 +93,7 @@ pub fn other(text: &[u8]) -> Option<ShortStr> {
 mod tests {
     use super::*;
 
-    /// The words are those of 3.10.8, 4.0.5 and 4.3.6.
+    /// Words of 3.10.8, 4.0.5 and 4.3.6.
     #[test]
     fn a_refusal_names_the_other_user() {
         let begins = "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-routing-key' for queue 'dlx-proxy.user' in vhost '/': received 'b' but current is 'a";

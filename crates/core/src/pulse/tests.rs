@@ -43,7 +43,7 @@ fn rig() -> PulseRig {
 }
 
 impl PulseRig {
-    /// So many seconds, in which the broker is heard.
+    /// Time passes; the broker is heard each second.
     fn lasts(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.pass(1000);
@@ -51,7 +51,7 @@ impl PulseRig {
         }
     }
 
-    /// The user in the mark that is declared, the only thing that is asked.
+    /// The user in the declared mark, which must be the only question.
     fn marks(&mut self) -> Option<String> {
         let sent = self.sent();
         let mut declares = sent.iter().filter(|sent| sent.method() == Some(DECLARE));
@@ -67,7 +67,7 @@ impl PulseRig {
         Some(String::from_utf8(user.to_vec()).unwrap())
     }
 
-    /// The queue that is asked, and on which channel. The mark, where it is due, is ours.
+    /// The queue that is asked, and its channel. Handles a mark that is due.
     fn asks(&mut self) -> Option<(u16, String)> {
         let sent = self.sent();
         let asked = sent.iter().find(|sent| sent.method() == Some(DECLARE))?;
@@ -90,7 +90,6 @@ impl PulseRig {
         self.broker(&method(channel, id, |a| a.shortstr(b"").end()));
     }
 
-    /// Nothing is wrong with that one.
     fn is_well(&mut self, queue: &str) {
         let (channel, asked) = self.asks().unwrap();
         assert_eq!(asked, queue);
@@ -108,7 +107,6 @@ impl PulseRig {
         }
     }
 
-    /// A round in which all are.
     fn all_well(&mut self) {
         for queue in [INTAKE, PARKED, DELAYED] {
             self.is_well(queue);
@@ -126,7 +124,6 @@ impl PulseRig {
         told.collect()
     }
 
-    /// The broker ends the connection over the last question.
     fn dies(&mut self) {
         self.broker(&close(0, 541, "INTERNAL_ERROR", MethodId::BASIC_GET));
         self.sent();
@@ -152,7 +149,7 @@ fn those_that_are_well_are_told_once() {
     assert_eq!(rig.told(), []);
 }
 
-/// Its leader counted them; to fetch one would be to take it out for a moment.
+/// Its leader counted them; fetching one would remove it for a moment.
 #[test]
 fn one_that_has_messages_is_not_touched() {
     let mut rig = rig();
@@ -293,7 +290,7 @@ fn a_dead_one_does_not_make_the_silent_ones_wait() {
     assert_eq!(rig.told(), [ill(INTAKE, Trouble::Silent)]);
 }
 
-/// The next message that wants it makes it again.
+/// The next message that needs the queue makes it again.
 #[test]
 fn a_delay_queue_that_is_deleted_is_asked_no_more() {
     let mut rig = rig();
@@ -312,7 +309,7 @@ fn a_delay_queue_that_is_deleted_is_asked_no_more() {
     assert_eq!(rig.asks(), None);
 }
 
-/// A classic one whose node does not run; nobody could make it now.
+/// A classic queue whose node is down; nobody could make it now.
 #[test]
 fn one_that_is_away_is_not_deleted() {
     let mut rig = rig();
@@ -367,7 +364,7 @@ fn a_connection_that_is_cut_without_a_word_counts_for_the_queue_itself_that_was_
     assert!(rig.told().contains(&ill(PARKED, Trouble::Dead)));
 }
 
-/// As when the broker was started anew: a queue may take its time then.
+/// After a broker start, a queue may take its time.
 #[test]
 fn how_long_was_waited_before_the_link_was_away_does_not_count() {
     let mut rig = rig();

@@ -11,23 +11,23 @@ use crate::registry::redeclared::Entry;
 use super::message::Message;
 use super::{CHANNEL, COMES, Effects, FAR, MOST_WAITING, Recorder, State};
 
-/// A session that waits until the entry of a queue is in the stream.
+/// A session that waits until an entry is in the stream.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) owner: Owner,
     pub(super) queue: ShortStr,
-    /// The same for all that wait for this queue.
+    /// Shared by all that wait for this queue.
     entry: Entry,
 }
 
 impl Recorder {
-    /// Ours, in this life of the channel.
+    /// Unique to this channel.
     pub(super) fn mark(&self) -> ShortStr {
         let mark = format!("{:x}-{}", self.settings.login.seed, self.laps);
         ShortStr::new(mark).unwrap_or_default()
     }
 
-    /// ... and again when it has not come.
+    /// ... and again when it was not read back.
     pub(super) fn write_mark(&mut self, now: Now, fx: &mut Effects) {
         self.again = Some(now.mono.after(COMES));
         if !self.link.is_blocked() {
@@ -44,7 +44,8 @@ impl Recorder {
         content.put(out, CHANNEL, self.link.frame_max());
     }
 
-    /// Writes what counts and is not in the stream, and looks again whether it has come. Not while the broker has an alarm: it would not be read.
+    /// Writes what counts and is not in the stream, and retries what was not read back. Not during
+    /// an alarm: nothing would be read.
     pub(super) fn write_missing(&mut self, now: Now, fx: &mut Effects) {
         if self.state != State::Current || self.link.is_blocked() {
             return;
@@ -69,7 +70,7 @@ impl Recorder {
             .collect()
     }
 
-    /// Writes again what stands so far back that the stream might drop it soon.
+    /// Rewrites entries that the stream might drop soon.
     pub(super) fn rewrite(&mut self, fx: &mut Effects) {
         let due = self.state == State::Current && self.end >= self.rewrite_from;
         let oldest = self.stands.values().map(|(_, place)| *place).min();
@@ -88,7 +89,7 @@ impl Recorder {
         }
     }
 
-    /// A session, or nobody, waits until that is recorded.
+    /// `owner`: the session that waits for it.
     pub(super) fn record(
         &mut self,
         queue: ShortStr,
@@ -124,13 +125,13 @@ impl Recorder {
         self.write(queue, now, fx);
     }
 
-    /// Whether that is the last entry of the queue in the stream, as far as we have read.
+    /// Whether this is the queue's last entry in the stream, as far as it was read.
     fn has_recorded(&self, queue: &ShortStr, entry: &Entry) -> bool {
         let stands = self.stands.get(queue);
         self.state == State::Current && stands.is_some_and(|(stands, _)| stands == entry)
     }
 
-    /// A later declare at this proxy stands for those before it: who waits for them waits for that.
+    /// A later declare at this proxy replaces earlier ones; their sessions wait for it too.
     fn wait_for(&mut self, queue: &ShortStr, entry: &Entry) {
         let waiting = self.waiting.iter_mut();
         for waiting in waiting.filter(|waiting| waiting.queue == *queue) {
@@ -138,7 +139,7 @@ impl Recorder {
         }
     }
 
-    /// The declare that waits is not answered yet, so it is newer than all that was read.
+    /// The waiting declare is unanswered, so it is newer than everything that was read.
     fn count_again(&mut self, queue: &ShortStr) {
         let mut waiting = self.waiting.iter().rev();
         if let Some(last) = waiting.find(|waiting| waiting.queue == *queue) {
@@ -148,7 +149,7 @@ impl Recorder {
         }
     }
 
-    /// Writes what counts for the queue, if that can be now.
+    /// Writes the entry that counts for the queue, if possible now.
     fn write(&mut self, queue: ShortStr, now: Now, fx: &mut Effects) {
         let known = self.settings.policies.redeclared();
         let known = known.entry(&self.settings.login.vhost, &queue).cloned();
@@ -161,8 +162,9 @@ impl Recorder {
         }
     }
 
-    /// Tells those who wait for what has come, in the order of the stream. If a greater entry comes before theirs, theirs is counted again, and
-    /// they wait on. That ends: of what all proxies have under way, one comes first, and only what comes before it can hold it up.
+    /// Answers sessions in the order of the stream. If a greater entry comes before a session's,
+    /// the latter is counted again and its session waits on. That ends: of all entries under way,
+    /// one comes first, and only what comes before it can delay it.
     pub(super) fn answer(&mut self, read: &[(ShortStr, Entry)], now: Now, fx: &mut Effects) {
         let mut lost = BTreeSet::new();
         for (queue, entry) in read {
@@ -188,7 +190,7 @@ impl Recorder {
         }
     }
 
-    /// All that was there has been read: what of that is waited for is recorded.
+    /// The stream was read to its end: answers sessions whose entries it holds.
     pub(super) fn answer_standing(&mut self, fx: &mut Effects) {
         let stand = |waiting: &mut Waiting| {
             let stands = self.stands.get(&waiting.queue);

@@ -28,20 +28,19 @@ const MADE_WITH: [&[u8]; 2] = [b"made-with-exchange", b"made-with-routing-key"];
 const SAID: &[u8] = b"said";
 const GOES_TO: [&[u8]; 2] = [b"exchange", b"routing-key"];
 const AT_LEAST_ONCE: &[u8] = b"at-least-once";
-/// Flags of properties that consist of a header table.
+/// Property flags for a header table alone.
 const HEADERS_ONLY: [u8; 2] = [0x20, 0];
 
-/// One message of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// What counts for that queue.
+    /// The entry that counts for a queue.
     Entry(ShortStr, Entry),
-    /// How far a recorder has to read: what was there before stands in front of it.
+    /// How far a recorder has to read: older messages precede it.
     Mark(ShortStr),
 }
 
 impl Message {
-    /// As it is published by that user. `None`: its properties cannot be built, which does not happen.
+    /// The published form. `None`: the properties cannot be built, which does not happen.
     pub(super) fn written(&self, own_user: &[u8]) -> Option<Content> {
         let mut headers = TableBuilder::default();
         match self {
@@ -69,7 +68,7 @@ impl Message {
         })
     }
 
-    /// As it was read, if it has the proof.
+    /// `None` without the proof.
     pub(super) fn read(properties: &[u8], own_user: &[u8]) -> Option<Message> {
         let properties = Properties::parse(properties).ok()?;
         let headers = Headers(Table(properties.headers().unwrap_or_default()));
@@ -103,7 +102,6 @@ fn write_said(headers: &mut TableBuilder, said: Option<&DeclaredTarget>) {
     }
 }
 
-/// The headers of a message.
 struct Headers<'a>(Table<'a>);
 
 impl<'a> Headers<'a> {

@@ -47,7 +47,7 @@ impl Recorder {
         self.write_mark(now, fx);
     }
 
-    /// A message of the stream, whole.
+    /// A complete message of the stream.
     pub(super) fn delivered(&mut self, tag: u64, properties: &[u8]) {
         self.delivered = Some(tag);
         match Message::read(properties, &self.settings.login.user) {
@@ -67,7 +67,7 @@ impl Recorder {
     /// A frame of the broker.
     ///
     /// # Errors
-    /// What the broker did wrong, or that the stream is gone: then all begins anew.
+    /// A protocol violation, or the stream is gone: reconnect.
     pub(super) fn frame(
         &mut self,
         frame: Frame<'_>,

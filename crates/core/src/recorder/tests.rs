@@ -47,7 +47,6 @@ fn fresh() -> RecorderRig {
     Rig::new(Recorder::new(settings, Now::default()))
 }
 
-/// The stream was declared, and is being consumed.
 fn reading() -> RecorderRig {
     let mut rig = fresh();
     rig.up("4.3.6");
@@ -93,7 +92,6 @@ fn of(queue: &str, number: u64, exchange: &str) -> Message {
     Message::Entry(name(queue), entry(number, exchange))
 }
 
-/// As the stream hands it out.
 fn at(place: u64, content: &Content) -> Content {
     let properties = Properties::parse(&content.properties).expect("properties");
     let mut headers = TableBuilder::default();
@@ -123,7 +121,6 @@ impl RecorderRig {
         }));
     }
 
-    /// It consumes; the marks that it published.
     fn consumed(&mut self) -> Vec<String> {
         let sent = self.sent();
         assert!(sent[0].is(1, MethodId::BASIC_QOS));
@@ -149,19 +146,17 @@ impl RecorderRig {
         self.broker(&content(deliver, 1, content_));
     }
 
-    /// The stream has that there.
     fn comes(&mut self, place: u64, message: &Message) {
         let content = message.written(b"proxy").expect("properties");
         self.deliver(&at(place, &content));
     }
 
-    /// A declare was accepted here.
     fn declare(&mut self, queue: &str, exchange: &str, owner: Option<Owner>) {
         let entry = self.count(queue, exchange);
         self.input(Input::Record(name(queue), entry, owner));
     }
 
-    /// It counts; the recorder has not heard of it yet.
+    /// An entry counts; the recorder does not know it yet.
     fn count(&self, queue: &str, exchange: &str) -> Entry {
         let policies = self.machine.settings.policies.clone();
         let (old, said) = (to("old"), to(exchange));
@@ -169,7 +164,7 @@ impl RecorderRig {
         declared.expect("something else").0
     }
 
-    /// Time passes, and the broker is not silent.
+    /// Time passes; the broker is not silent.
     fn seconds(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.pass(1000);
@@ -177,7 +172,6 @@ impl RecorderRig {
         }
     }
 
-    /// What it published since the last call.
     fn published(&mut self) -> Vec<Message> {
         published(&self.sent())
     }
@@ -244,7 +238,7 @@ fn a_mark_that_does_not_come_is_written_again() {
     assert_eq!(rig.published(), []);
 }
 
-/// Wherever it stands: an old one may have been written again behind a newer one.
+/// Anywhere in the stream: an old entry may have been rewritten behind a newer one.
 #[test]
 fn the_greatest_number_counts() {
     let mut rig = current();
@@ -299,7 +293,7 @@ fn what_does_not_come_back_is_written_again() {
     assert_eq!(rig.published(), []);
 }
 
-/// The link was away, or the stream was deleted.
+/// After a lost link or a deleted stream.
 #[test]
 fn what_counts_here_and_is_not_there_is_written_when_the_mark_has_come() {
     let mut rig = fresh();
@@ -325,7 +319,7 @@ fn what_counts_here_and_is_not_there_is_written_when_the_mark_has_come() {
     assert_eq!(rig.published(), [of("q", 1, "x")]);
 }
 
-/// A stream that was just made cannot be consumed at once.
+/// A new stream cannot be consumed at once.
 #[test]
 fn a_refusal_is_tried_again_until_nobody_waits() {
     let mut rig = reading();
@@ -378,7 +372,8 @@ fn a_stream_with_other_arguments_is_used_as_it_is() {
     assert!(declare.has(QueueDeclare::PASSIVE));
 }
 
-/// What it would publish is not read; and an intake that waits misses nothing, as its dead letters cannot be published.
+/// Nothing published would be read. A waiting intake misses nothing: its dead letters cannot be
+/// published.
 #[test]
 fn during_an_alarm_nothing_is_written_and_no_patience_is_lost() {
     let mut rig = reading();
@@ -405,7 +400,7 @@ fn a_session_waits_for_what_it_asked_last() {
     assert_eq!(rig.recorded(), [(OWNER, name("other"), true)]);
 }
 
-/// Its declare is answered: what others declare behind it is newer.
+/// Its declare is answered: later declares of others are newer.
 #[test]
 fn what_nobody_waits_for_any_more_is_not_counted_again() {
     let mut rig = current();

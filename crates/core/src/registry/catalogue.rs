@@ -27,12 +27,12 @@ use fact::{Fact, Source};
 
 /// A power of two.
 const SHARDS: usize = 1024;
-/// Queues of all vhosts, about.
+/// Approximate limit for queues of all vhosts.
 pub const MOST: usize = 100_000;
-/// In one shard. Names are spread evenly, so that all are full at about the same time.
+/// Names are spread evenly, so all shards fill at about the same time.
 const MOST_IN_SHARD: usize = MOST / SHARDS;
 
-/// All that is known of queues. Clones are the same.
+/// Known queues. Clones share their content.
 #[derive(Clone, Debug)]
 pub struct Catalogue(Arc<Inner>);
 
@@ -40,9 +40,9 @@ pub struct Catalogue(Arc<Inner>);
 struct Inner {
     shards: Box<[ArcSwap<Shard>]>,
     last_life: AtomicU32,
-    /// How often it was learnt what a queue is that somebody had asked for in vain.
+    /// Counts answers to questions that had failed before.
     news: AtomicU32,
-    /// By vhost. `None`: it was asked for in vain.
+    /// By vhost. `None`: the question failed.
     default_types: ArcSwap<BTreeMap<Vhost, Fact<Option<QueueType>>>>,
 }
 
@@ -51,44 +51,44 @@ struct Shard {
     queues: BTreeMap<Vhost, BTreeMap<ShortStr, Arc<Queue>>>,
 }
 
-/// Which of the queues that had one name, as far as anybody saw the end of one. None: nothing is known of it.
+/// Distinguishes successive queues of one name, as far as their ends were seen. Default: nothing is
+/// known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Life(u32);
 
-/// What is known of one queue.
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
     life: Life,
-    /// When the broker said that it is gone, or is another one. What was so before counts for nothing.
+    /// When the broker last reported the queue as gone or replaced. Earlier facts are void.
     ended: Option<Mono>,
     queue_type: Option<Fact<QueueType>>,
     /// Its dead-letter exchange, if that is an intake exchange.
     intake: Option<Fact<Option<ShortStr>>>,
     declared: Option<Fact<Arc<Declared>>>,
-    /// When it was asked for, and in vain.
     asked: Option<Mono>,
     in_vain: Option<Mono>,
-    /// It was said that nobody knows what it is.
+    /// The warning that the queue is unknown was logged.
     is_said: bool,
 }
 
-/// Something that is told of a queue.
+/// News of a queue.
 #[derive(Clone, Debug)]
 pub enum Told {
     Type(QueueType),
-    /// Its dead-letter exchange, if that is an intake exchange. `None`: one of a client's own words, or none.
+    /// Its dead-letter exchange, if that is an intake exchange. `None`: a client's exchange, or
+    /// none.
     Intake(Option<ShortStr>),
-    /// All that the declare says which the broker accepted, or would accept.
+    /// A declare that the broker accepted, or would accept.
     Declared(Arc<Declared>),
-    /// Nothing yet: it is asked for.
+    /// The question was sent.
     Asked,
-    /// Nothing: who asked may not ask, or got no answer.
+    /// The question was refused or not answered.
     InVain,
-    /// Nothing: that was said.
+    /// The warning was logged.
     Said,
 }
 
-/// A hash that is the same in each run. Whoever wants two names of one hash finds some.
+/// A hash that is the same in each run. Collisions are easy to find.
 pub fn fnv1a<'a>(octets: impl IntoIterator<Item = &'a u8>) -> u64 {
     octets
         .into_iter()
@@ -111,18 +111,16 @@ impl Default for Catalogue {
 // === impl Catalogue ===
 
 impl Catalogue {
-    /// What is known of a queue; `None`: nothing.
     pub fn get(&self, vhost: &[u8], queue: &[u8]) -> Option<Arc<Queue>> {
         self.shard(queue)?.load().get(vhost, queue).cloned()
     }
 
-    /// The life that a queue has now.
     pub fn life(&self, vhost: &[u8], queue: &[u8]) -> Life {
         let life = |shard: &ArcSwap<Shard>| Some(shard.load().get(vhost, queue)?.life);
         self.shard(queue).and_then(life).unwrap_or_default()
     }
 
-    /// Something was so at that moment.
+    /// Records a fact with its time.
     pub fn learn(&self, vhost: &Vhost, queue: &ShortStr, told: &Told, source: Source, at: Mono) {
         let next_life = self.next_life();
         self.change(vhost, queue, |known| {
@@ -140,12 +138,12 @@ impl Catalogue {
         }
     }
 
-    /// Changes when something is learnt for which somebody had asked in vain.
+    /// Changes when a question that had failed is answered.
     pub fn news(&self) -> u32 {
         self.0.news.load(Ordering::Relaxed)
     }
 
-    /// All queues of which anything is known.
+    /// Visits all known queues.
     pub fn each(&self, mut see: impl FnMut(&Vhost, &ShortStr, &Queue)) {
         for shard in &self.0.shards {
             for (vhost, queues) in &shard.load().queues {
@@ -156,12 +154,12 @@ impl Catalogue {
         }
     }
 
-    /// The type of queues in a vhost that are declared without one. `None`: nobody has asked.
+    /// The vhost's default queue type. `None`: not asked yet.
     pub fn default_type(&self, vhost: &[u8]) -> Option<Fact<Option<QueueType>>> {
         self.0.default_types.load().get(vhost).cloned()
     }
 
-    /// The broker told that type, or could not be asked, which takes nothing from what it told before.
+    /// Records the broker's answer. A failed question keeps the previous answer.
     pub fn learn_default_type(
         &self,
         vhost: &Vhost,
@@ -178,7 +176,7 @@ impl Catalogue {
         });
     }
 
-    /// Somebody may have put another queue in its place: what is known has to be verified before it is used.
+    /// The queue may have been replaced: facts must be verified before use.
     pub fn doubt(&self, vhost: &Vhost, queue: &ShortStr) {
         let life = self.next_life();
         self.change(vhost, queue, |known| {
@@ -187,7 +185,7 @@ impl Catalogue {
         });
     }
 
-    /// The broker says that it is gone, or is another one than is known here.
+    /// The broker reports the queue as gone or replaced.
     pub fn end(&self, vhost: &Vhost, queue: &ShortStr, at: Mono) {
         let life = self.next_life();
         self.change(vhost, queue, |known| {
@@ -198,7 +196,7 @@ impl Catalogue {
         });
     }
 
-    /// It ends with a connection that has ended. Nobody else could use it.
+    /// The queue was exclusive to a connection that has ended.
     pub fn forget(&self, vhost: &[u8], queue: &[u8]) {
         if let Some(shard) = self.shard(queue) {
             shard.rcu(|shard| Arc::new(shard.without(vhost, queue)));
@@ -214,7 +212,7 @@ impl Catalogue {
         )
     }
 
-    /// `None`: it stays as it is.
+    /// `None`: no change.
     fn change(
         &self,
         vhost: &Vhost,
@@ -245,7 +243,7 @@ impl Shard {
         self.queues.get(vhost)?.get(queue)
     }
 
-    /// Where there is no room for it, the queue goes of which nobody has said anything for the longest time.
+    /// A full shard drops the queue with the oldest news.
     fn with(&self, vhost: &Vhost, queue: &ShortStr, known: Queue) -> Shard {
         let mut shard = self.clone();
         let is_new = shard.get(vhost, queue).is_none();
@@ -288,7 +286,7 @@ impl Queue {
         }
     }
 
-    /// Its type, if anybody told.
+    /// `None`: unknown.
     pub fn queue_type(&self) -> Option<QueueType> {
         self.queue_type.as_ref().map(|fact| fact.value)
     }
@@ -298,7 +296,6 @@ impl Queue {
         self.intake.as_ref()
     }
 
-    /// What its last declare said, which the broker accepted.
     pub fn declared(&self) -> Option<&Fact<Arc<Declared>>> {
         self.declared.as_ref()
     }
@@ -349,7 +346,6 @@ impl Queue {
         self.asked
     }
 
-    /// Whether it was said that nobody knows what it is.
     pub fn is_said(&self) -> bool {
         self.is_said
     }
@@ -370,7 +366,7 @@ impl Queue {
     }
 }
 
-/// A declare without a type does not tell it.
+/// A declare without a type says nothing about the type.
 fn learn_type(known: &mut Option<Fact<QueueType>>, value: QueueType, source: Source, at: Mono) {
     if value != QueueType::Default || known.is_none() {
         learn(known, value, source, at);

@@ -2,31 +2,27 @@
 
 use crate::machine::Mono;
 
-/// Who told a fact, the most direct last.
+/// The most direct source last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// The broker refused a declare, and named what the queue has.
     Refusal,
-    /// The management API showed it.
     Management,
-    /// The broker accepted a declare that says so.
     Declare,
 }
 
-/// Something that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact<T> {
     pub value: T,
     pub source: Source,
-    /// The moment at which it was so.
+    /// When it was observed.
     pub at: Mono,
 }
 
 // === impl Fact ===
 
 impl<T> Fact<T> {
-    /// Takes in what is told. The newer fact counts, whoever told it: an argument never changes, but a queue may be made anew. Of one moment the
-    /// more direct source counts.
+    /// The newer fact counts, whatever its source: arguments never change, but a queue may be
+    /// replaced. At equal times the more direct source counts.
     pub(super) fn learn(known: &mut Option<Fact<T>>, told: Fact<T>) {
         let rank = |fact: &Fact<T>| (fact.at, fact.source);
         if known

@@ -26,7 +26,7 @@ fn conflicts_end_as_the_table_says() {
     }
 }
 
-/// A block with its answers: one line for each line that asks.
+/// A block with its answers: one line per question.
 fn answered(block: &str) -> String {
     let (asked, _) = block.split_once("\n----").expect("a block has answers");
     let catalogue = Catalogue::default();
@@ -138,7 +138,7 @@ fn queues_of_two_vhosts_are_two() {
     assert!(catalogue.get(b"a", b"q").is_none());
 }
 
-/// Thousands of clients may make a queue each, with a name of its own.
+/// Each of thousands of clients may make a queue with a unique name.
 #[test]
 fn at_the_bound_the_one_goes_of_which_nobody_has_spoken_for_the_longest_time() {
     let (vhost, mut shard) = (name("/"), Shard::default());
