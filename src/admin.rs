@@ -25,5 +25,5 @@ mod web;
 pub use api::Api;
 pub use readiness::Readiness;
 
-/// A request that changes something has it: a page of somebody else's cannot make a browser send it.
+/// Required on requests that change something: a foreign page cannot make a browser send it.
 const OWN_HEADER: &str = "x-dlx-proxy-request";

@@ -58,11 +58,10 @@ pub(super) use self::queues::Queues;
 pub(super) use self::redrives::Moves;
 use self::rights::may_read;
 
-/// Who asks, as far as the connection tells.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-/// What each answer carries: it is nobody else's, it is what it says it is, and a browser runs nothing of it.
+/// On each answer: private, not sniffed, and without active content.
 const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-store"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -73,20 +72,14 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::REFERRER_POLICY, "no-referrer"),
 ];
 
-/// All that the answers need.
 #[derive(Clone)]
 pub struct Api {
-    /// Looks into queues.
     pub looks: Looks,
-    /// What goes out of queues.
     pub redrives: Redrives,
-    /// Files.
     pub files: Files,
-    /// What has died.
     pub watches: Watches,
-    /// Where dead letters went.
     pub known: KnownQueues,
-    /// Those of the settings: pages begin with them.
+    /// From the settings; pages start with them.
     pub vhosts: Arc<[Vhost]>,
 }
 
@@ -137,7 +130,7 @@ pub(super) fn router(api: Api, queues: Queues) -> Router {
         .layer(middleware::from_fn(guarded))
 }
 
-/// A look is felt by the queue, so that no page of somebody else's may make a browser ask for one with a password that it remembers.
+/// A look disturbs the queue, so no foreign page may trigger one with a stored password.
 async fn guarded(request: Request, next: Next) -> Response {
     let changes = request.method() != Method::GET && request.method() != Method::HEAD;
     let refuse = |detail: &str| Problem::new(StatusCode::FORBIDDEN, detail).into_response();
@@ -152,7 +145,7 @@ async fn guarded(request: Request, next: Next) -> Response {
     answer
 }
 
-/// Whether a page of somebody else's may have made a browser send this.
+/// Whether a foreign page may have sent this from a browser.
 ///
 /// # Errors
 /// When it may.
@@ -171,7 +164,7 @@ pub(super) fn put<const N: usize>(answer: &mut Response, headers: [(HeaderName, 
 
 type Answered = Result<Response, Problem>;
 
-/// Who asks, and for what: with this each handler begins.
+/// The user and the request, extracted for each handler.
 #[derive(Clone)]
 pub(super) struct Asked {
     pub(super) who: Credentials,
@@ -183,12 +176,10 @@ pub(super) struct Asked {
 // === impl Asked ===
 
 impl Asked {
-    /// Nothing more was asked.
     pub(super) fn end(&self) -> Result<(), Problem> {
         self.parameters.clone().end()
     }
 
-    /// Another queue of the same vhost.
     pub(super) fn of(&self, queue: ShortStr) -> Asked {
         Asked {
             place: Place::new(self.place.vhost.clone(), queue),
@@ -253,7 +244,6 @@ pub(super) async fn listed(looks: &Looks, mut asked: Asked) -> Result<Answer<Let
     Ok(page.answer(asked.place, walked))
 }
 
-/// The groups of those that are wanted.
 pub(super) async fn grouped(looks: &Looks, mut asked: Asked) -> Result<Answer<Grouped>, Problem> {
     let wanted = wanted(looks, &mut asked.parameters)?;
     asked.end()?;
@@ -267,14 +257,12 @@ pub(super) async fn shown(looks: &Looks, asked: Asked) -> Result<Shown, Problem>
     found.answer(walked)
 }
 
-/// Counts the messages that are wanted, by what they have in common.
 async fn count(looks: &Looks, asked: Asked, wanted: Wanted) -> Result<Answer<Grouped>, Problem> {
     let counted = Counted::new(wanted);
     let (walked, counted) = looks.look(asked.wish(), counted, Counted::see).await?;
     Ok(counted.answer(asked.place, walked))
 }
 
-/// What the API says of itself, to whoever the broker knows.
 async fn described(State((looks, text)): State<(Looks, Bytes)>, asked: Asked) -> Answered {
     // Whatever that user may do there.
     let nowhere = Place::new(Vhost::ROOT, ShortStr::EMPTY);

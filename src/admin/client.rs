@@ -11,36 +11,31 @@ use thiserror::Error;
 use super::OWN_HEADER;
 use crate::http::{self, BadBody, Failed, Login, Place};
 
-/// As long as Kubernetes gives a probe by default, and a little less.
+/// A little less than the default timeout of Kubernetes probes.
 const PROBE: Duration = Duration::from_millis(900);
-/// An answer of the API the proxy bounds itself, by `look-timeout`.
+/// The proxy itself limits API answers by `look-timeout`.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
-/// Octets of one answer.
 const LONGEST_ANSWER: usize = 256 << 20;
 
-/// Where the admin port is, and as whom to ask.
 pub struct Client {
     pub admin: Place,
     pub login: Login,
 }
 
-/// Why there is no answer.
 #[derive(Debug, Error)]
 pub enum NoAnswer {
     #[error("no answer from {admin}")]
     None { admin: String, source: Failed },
-    /// It broke off, or is no JSON.
     #[error("{admin} does not answer as an admin port does")]
     Broken { admin: String, source: BadBody },
-    /// The proxy says why there is none.
     #[error("{detail}")]
     Problem { status: StatusCode, detail: String },
 }
 
-/// Asks the admin port whether the proxy is ready. The answer is empty, or one reason a line why it is not.
+/// Asks whether the proxy is ready. The answer is empty, or has one reason per line.
 ///
 /// # Errors
-/// Nobody answers there in time, or not as an admin port does.
+/// No answer in time, or not from an admin port.
 pub async fn readiness(admin: &Place) -> Result<String, NoAnswer> {
     let request = Request::get("/readyz");
     let (status, answer) = exchange(admin, None, PROBE, request, Bytes::new()).await?;
@@ -80,7 +75,6 @@ fn broken(admin: &Place, source: impl Into<BadBody>) -> NoAnswer {
 // === impl NoAnswer ===
 
 impl NoAnswer {
-    /// Whether there may be an answer if the same is asked again.
     pub fn may_pass(&self) -> bool {
         match self {
             NoAnswer::None { .. } | NoAnswer::Broken { .. } => true,
@@ -98,7 +92,7 @@ impl NoAnswer {
 // === impl Client ===
 
 impl Client {
-    /// The JSON that this path, which begins with `/`, is answered with.
+    /// The JSON answer for this path, which begins with `/`.
     ///
     /// # Errors
     /// When there is none, and why.
@@ -112,18 +106,14 @@ impl Client {
         serde_json::from_slice(&answer).map_err(|error| broken(&self.admin, error))
     }
 
-    /// The same of a request that changes nothing.
-    ///
-    /// # Errors
-    /// When there is none, and why.
     pub async fn get(&self, path: &str) -> Result<Value, NoAnswer> {
         self.json(Method::GET, path, "").await
     }
 
-    /// What this path is answered with, whatever it is.
+    /// The raw answer for this path.
     ///
     /// # Errors
-    /// When there is no answer, and why.
+    /// When there is none, and why.
     pub async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Vec<u8>, NoAnswer> {
         let request = Request::builder()
             .method(method)

@@ -8,14 +8,13 @@ use std::net::IpAddr;
 use axum::http::{HeaderMap, HeaderName, header};
 use thiserror::Error;
 
-/// Says from where in a browser a request comes.
+/// The browser's statement of where a request comes from.
 pub(super) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Marks a request that came over TLS: for another name the browser would have refused the certificate.
+/// The request came over TLS: with another name the browser would have refused the certificate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OverTls;
 
-/// Why a request is refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(super) enum Elsewhere {
     #[error("a page from elsewhere asked for this")]
@@ -26,7 +25,7 @@ pub(super) enum Elsewhere {
     Name,
 }
 
-/// Whether a page from elsewhere may have asked. `peer`: of a request without TLS.
+/// Whether a foreign page may have sent this. `peer`: for requests without TLS.
 ///
 /// # Errors
 /// When it may.
@@ -54,7 +53,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Whether it is an address, or the one name that nobody else has.
+/// An IP address, or `localhost`: names that no DNS answer can redirect.
 fn is_of_this_machine(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next(),
@@ -64,7 +63,6 @@ fn is_of_this_machine(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
-/// Whether a URL is one of that host.
 fn is_of(url: Option<&str>, host: Option<&str>) -> bool {
     let rest = url.and_then(|url| Some(url.split_once("://")?.1));
     let of = rest.and_then(|rest| rest.split(['/', '?', '#']).next());
@@ -119,7 +117,7 @@ mod tests {
         assert_eq!(judged(&[host], FAR), Ok(()), "curl, or a typed address");
     }
 
-    /// Behind a proxy of HTTP the host may be another one.
+    /// Behind an HTTP proxy the host may differ.
     #[test]
     fn what_a_browser_says_of_sites_counts_before_all_else() {
         let of = |site| {

@@ -13,40 +13,37 @@ use crate::amqp::ids::ShortStr;
 use crate::letter::{Letter, Line};
 use crate::walk::Summary;
 
-/// With what the last line begins, which is no message: whoever does not find it knows that the file is cut.
+/// Beginning of the last line, which is no message. A file without it is truncated.
 pub(super) const END: &[u8] = br#"{"end":"#;
 
-/// Octets that are kept as one piece, and freed as one; a line may have more.
+/// Octets allocated and freed as one piece; a line may span more.
 const KEPT: usize = 64 << 10;
-/// Octets that are given to be written at once: so it shows how far somebody has read.
+/// Octets handed over for writing at once; shows how far the reader is.
 const PIECE: usize = 16 << 10;
 
-/// Lines, while they are written.
 pub(super) struct Exported {
     wanted: Wanted,
     most: u64,
     own_user: ShortStr,
     matched: u64,
-    /// What is full, and what is being filled.
+    /// Full pieces, and the one being filled.
     pieces: VecDeque<Bytes>,
     lines: Vec<u8>,
     octets: usize,
-    /// The lines of messages have so many octets at most.
     room: usize,
-    /// What they have of the memory for all files.
+    /// Its part of the memory for all files.
     taken: Taken,
     cut: Option<Cut>,
 }
 
-/// Where a line did not fit.
 #[derive(Clone, Copy)]
 enum Cut {
     Octets,
-    /// Beside the files of others.
+    /// No memory because of other files.
     Busy,
 }
 
-/// Lines, while they are read: what was read gives its memory back.
+/// Frees memory as lines are read.
 pub(super) struct Lines {
     pieces: VecDeque<Bytes>,
     octets: usize,
@@ -63,14 +60,14 @@ struct Last {
     end: Answer<Nothing>,
 }
 
-/// An answer that has nothing but how far the queue was looked at.
+/// An answer that only says how far the queue was browsed.
 #[derive(Debug, Serialize)]
 pub(super) struct Nothing {}
 
 // === impl Exported ===
 
 impl Exported {
-    /// No line yet, and at most so many, with `room` for so many octets, if `taken` can be made as large.
+    /// Empty. `most` lines and `room` octets at most. `None`: no memory in `taken`.
     pub(super) fn new(
         wanted: Wanted,
         most: Option<u64>,
@@ -91,12 +88,11 @@ impl Exported {
         }
     }
 
-    /// As many messages as have to be looked at, if that is known before.
     pub(super) fn messages(&self) -> Option<u64> {
         self.wanted.filter.is_all().then_some(self.most)
     }
 
-    /// One message more. False when there are enough.
+    /// Adds a message. False when the export is full.
     pub(super) fn see(&mut self, letter: Letter) -> bool {
         if self.wants_more() && self.wanted.takes(&letter) {
             let line = Line::of(&letter, &self.wanted.errors, &self.own_user);
@@ -110,7 +106,7 @@ impl Exported {
         self.cut.is_none() && self.matched < self.most
     }
 
-    /// All lines, the last one with how far the queue was looked at.
+    /// All lines; the last one says how far the queue was browsed.
     pub(super) fn finish(mut self, place: Place, walked: Summary) -> Lines {
         let is_full = self.matched >= self.most;
         let mut end = Answer::new(place, &walked, is_full, self.matched, Nothing {});
@@ -130,7 +126,7 @@ impl Exported {
         }
     }
 
-    /// An error: there is no room for it, so nothing of it was written.
+    /// Writes a line whole or, on error, not at all.
     fn write(&mut self, line: &impl Serialize) -> Result<(), Cut> {
         let before = self.lines.len();
         let mut writer = Room {
@@ -223,7 +219,6 @@ mod tests {
 
     const ALL: usize = 3 << 20;
 
-    /// A body of control characters: each is six octets of JSON.
     fn letter() -> Letter {
         Letter {
             position: 1,
@@ -244,7 +239,7 @@ mod tests {
         }
     }
 
-    /// With room for so many octets in the export, and in all.
+    /// With this room for the export, and for all exports.
     fn exported(room: usize, all: usize) -> Vec<Value> {
         let room = (room, begun(&room_for(all)));
         let mut exported = Exported::new(wanted(), None, ShortStr::EMPTY, room);
@@ -267,7 +262,7 @@ mod tests {
             .collect()
     }
 
-    /// The proxy ends in the middle: what it has is not all, and the command says so by its exit code.
+    /// On shutdown an export is incomplete, and the command's exit code says so.
     #[test]
     fn an_export_that_was_interrupted_does_not_say_that_it_has_all() {
         let stopped = |most, stopped| {

@@ -26,40 +26,34 @@ use crate::machine::{Limit, LiveLimits};
 use crate::objects::Names;
 use crate::telemetry::Metrics;
 
-/// Of a file that is refused before it was read so much is thrown away, and for so long: whoever still sends could not read why.
+/// After an early refusal, octets discarded and how long: a client that still sends could not read
+/// the reason.
 const THROWN_AWAY: (usize, Duration) = (8 << 20, Duration::from_secs(2));
 
-/// All that exports and imports need. Clones are the same.
 #[derive(Clone)]
 pub struct Files {
     pub looks: Looks,
-    /// The user of the proxy's own links.
     pub own_user: ShortStr,
-    /// The names of the proxy's own objects.
     pub names: Names,
-    /// What shapes the history of messages.
     pub rules: RuleSettings,
-    /// How large a file may be, and how long it may take to come.
     pub limits: LiveLimits,
     pub room: Room,
-    /// Where it is counted who was too slow.
     pub metrics: Metrics,
-    /// Users whose files could not be read.
     pub unread: Unread,
 }
 
-/// Who sent files that could not be read is slowed down like those whose logins failed.
+/// Slows down clients that send unreadable files, like failed logins.
 #[derive(Clone, Default)]
 pub struct Unread(SlowDown);
 
-/// A file, or a part of one, that is coming.
+/// A file being received, or a part of one.
 pub(super) struct Part {
     /// The number of its first line.
     pub(super) first: u64,
     pub(super) octets: Body,
 }
 
-/// A file of which it is not known yet whether it can be read. If it is given up, it could not.
+/// A file that is not checked yet. Dropping this counts as unreadable.
 struct Begun<'a> {
     unread: &'a SlowDown,
     attempt: Attempt,
@@ -85,10 +79,10 @@ pub(super) struct Answer {
 // === impl Files ===
 
 impl Files {
-    /// Puts the messages of a file into a queue, in the name of that user: all of them, or none if one of the lines tells none.
+    /// Imports all messages, or none if any line is invalid.
     ///
     /// # Errors
-    /// When the file cannot be read, or nothing of it can be imported.
+    /// When the file cannot be read, or no message can be imported.
     pub(super) async fn import(
         &self,
         credentials: Credentials,
@@ -149,7 +143,6 @@ impl Files {
         Ok(())
     }
 
-    /// Reads a file as it comes.
     async fn receive(self, file: Part, taken: Taken) -> Result<(Incoming, Taken), Problem> {
         let in_time = self.limits.now().look_timeout;
         let received = timeout(in_time, self.read(file, taken)).await;

@@ -6,20 +6,19 @@ use super::problem::Problem;
 use crate::amqp::content::Content;
 use crate::letter::Line;
 
-/// The messages, each with the number of its line.
+/// Messages with their line numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Incoming {
     pub(super) messages: Vec<Content>,
     pub(super) lines: Vec<u64>,
     ended: u64,
-    /// The beginning of a line whose end has not come.
+    /// An incomplete line.
     begun: Vec<u8>,
 }
 
 // === impl Incoming ===
 
 impl Incoming {
-    /// Nothing has come. `first`: the number of the first line.
     pub(super) fn new(first: u64) -> Incoming {
         Incoming {
             ended: first.saturating_sub(1),
@@ -27,10 +26,10 @@ impl Incoming {
         }
     }
 
-    /// What came next.
+    /// Takes the next octets.
     ///
     /// # Errors
-    /// When one of the lines tells no message: which, and why.
+    /// When a line holds no message.
     pub(super) fn take(&mut self, octets: &[u8]) -> Result<(), Problem> {
         let mut pieces = octets.split(|octet| *octet == b'\n');
         let rest = pieces.next_back().unwrap_or_default();
@@ -41,7 +40,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Nothing comes any more; the last line may have no end.
+    /// End of the file; the last line may have no line break.
     ///
     /// # Errors
     /// As above.
@@ -78,7 +77,6 @@ mod tests {
     const LINE: &str =
         r#"{"raw-properties":"0000","body":{"encoding":"text","text":"a","cut":false}}"#;
 
-    /// What is read of a file that comes in pieces of that size.
     fn read(file: &str, first: u64, piece: usize) -> Result<Incoming, Problem> {
         let mut incoming = Incoming::new(first);
         for piece in file.as_bytes().chunks(piece) {

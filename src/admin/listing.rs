@@ -15,21 +15,19 @@ mod answer;
 pub(super) use answer::Answer;
 use answer::notes;
 
-/// Messages of one page, if nobody says how many, and at most.
+/// Page size: the default and the maximum.
 pub(super) const USUAL: usize = 100;
 const MOST: usize = 1000;
-/// Messages before a page, at most: as many as `look-limit` may allow.
+/// Largest offset: the maximum of `look-limit`.
 const FARTHEST: u64 = 65_535;
-/// Octets of a body that is shown alone: more than are shown of any.
+/// Octets of a single body that are kept: more than the shown part.
 const SHOWN: usize = 256 << 10;
 
-/// Which messages are meant, and what may be said of them.
 pub(super) struct Wanted {
     pub(super) filter: Filter,
     pub(super) errors: ErrorHeaders,
 }
 
-/// A page of a list, while it is filled.
 pub(super) struct Page {
     wanted: Wanted,
     offset: u64,
@@ -38,14 +36,12 @@ pub(super) struct Page {
     letters: Vec<crate::letter::Summary>,
 }
 
-/// Groups, while they are counted.
 pub(super) struct Counted {
     wanted: Wanted,
     matched: u64,
     groups: Groups,
 }
 
-/// One message, until it is found.
 pub(super) struct Found {
     wanted: Wanted,
     detail: Option<Detail>,
@@ -73,10 +69,8 @@ pub(super) struct Shown {
     pub(super) notes: Vec<String>,
 }
 
-/// The filter that these parameters describe, as of now.
-///
 /// # Errors
-/// When one of them is none.
+/// When a parameter is invalid.
 pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, Problem> {
     let header = |pair: Vec<u8>| match pair.iter().position(|octet| *octet == b'=') {
         Some(at) => Ok((pair[..at].to_vec(), pair[at + 1..].to_vec())),
@@ -126,10 +120,6 @@ impl Wanted {
 // === impl Page ===
 
 impl Page {
-    /// An empty page of the size that these parameters say.
-    ///
-    /// # Errors
-    /// When they say none.
     pub(super) fn new(wanted: Wanted, parameters: &mut Parameters) -> Result<Page, Problem> {
         Ok(Page {
             wanted,
@@ -140,13 +130,12 @@ impl Page {
         })
     }
 
-    /// As many messages as have to be looked at, if that is known before.
     pub(super) fn messages(&self) -> Option<u64> {
         let all = self.wanted.filter.is_all();
         all.then_some(self.offset + self.limit as u64)
     }
 
-    /// One message more. False when the page is full; what comes all the same is left out.
+    /// Adds a message. False when the page is full; further messages are ignored.
     pub(super) fn see(&mut self, letter: Letter) -> bool {
         if self.letters.len() < self.limit && self.wanted.takes(&letter) {
             self.matched += 1;
@@ -197,10 +186,8 @@ impl Counted {
 // === impl Found ===
 
 impl Found {
-    /// The message of this name.
-    ///
     /// # Errors
-    /// When it is no name of a message.
+    /// When `id` is no message id.
     pub(super) fn new(id: &[u8], errors: ErrorHeaders) -> Result<Found, Problem> {
         let id = String::from_utf8_lossy(id).into_owned();
         let id = id
@@ -217,7 +204,7 @@ impl Found {
         })
     }
 
-    /// One message more. False when it is the one.
+    /// Checks a message. False when it is the one.
     pub(super) fn see(&mut self, mut letter: Letter) -> bool {
         if self.detail.is_none() && self.wanted.takes(&letter) {
             letter.body.truncate(SHOWN);
@@ -226,10 +213,6 @@ impl Found {
         self.detail.is_none()
     }
 
-    /// What is answered.
-    ///
-    /// # Errors
-    /// When the message was not found.
     pub(super) fn answer(self, walked: Summary) -> Result<Shown, Problem> {
         let notes = notes(&walked);
         match self.detail {

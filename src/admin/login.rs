@@ -12,17 +12,17 @@ use axum::http::{HeaderMap, header};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::link::Login;
 
-/// The user that RabbitMQ is installed with, whose password everybody knows.
+/// RabbitMQ's default user, whose password is public.
 const GUEST: &[u8] = b"guest";
 
-/// A name and a password, as somebody typed them. Never printed.
+/// Never printed.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Credentials {
     user: ShortStr,
     password: Bytes,
 }
 
-/// Why the broker is not even asked.
+/// Why the broker is not asked.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(super) enum NoCredentials {
     #[error("log in with a name and password of the broker's (HTTP Basic)")]
@@ -38,10 +38,8 @@ pub(super) enum NoCredentials {
 // === impl Credentials ===
 
 impl Credentials {
-    /// Those of a request that came from `peer`.
-    ///
     /// # Errors
-    /// When there are none that the broker could be asked about.
+    /// When the request has no usable credentials.
     pub(super) fn of(headers: &HeaderMap, peer: IpAddr) -> Result<Credentials, NoCredentials> {
         let header = headers.get(header::AUTHORIZATION);
         let header = header.ok_or(NoCredentials::Missing)?;
@@ -75,7 +73,6 @@ impl Credentials {
         &self.user
     }
 
-    /// For a connection to this vhost, as that user.
     pub(super) fn login(self, vhost: Vhost) -> Login {
         Login {
             vhost,

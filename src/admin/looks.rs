@@ -23,22 +23,20 @@ use crate::net::walks::Walks;
 use crate::telemetry::Metrics;
 use crate::walk::{Answers, Bodies, Bounds, Ended, Failure, Settings, Stopped, Summary, Task};
 
-/// How long one look too many waits for another to end.
+/// How long a look waits for a permit.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a look waits for another one into the same queue: what that has taken it would not see.
+/// How long a look waits for another one in the same queue, whose messages it would not see.
 const TURN: Duration = Duration::from_secs(5);
-/// Logins under way at once: before the broker has let somebody in, nothing else is held for them.
+/// Concurrent logins: nothing else is held for users before the broker admits them.
 const LOGINS: usize = 16;
 
-/// All that looks need. Clones are the same.
 #[derive(Clone)]
 pub struct Looks {
     walks: Walks,
     limits: LiveLimits,
     permits: Permits,
-    /// What one user may have of the permits. A false password takes nothing from whoever has the right one.
+    /// Each user's share of the permits. A wrong password takes nothing from the right one.
     shares: Shares<Credentials>,
-    /// One look at a time into a queue.
     turns: Shares<(Vhost, ShortStr)>,
     logins: Permits,
     metrics: Metrics,
@@ -48,13 +46,12 @@ pub struct Looks {
     stop: CancellationToken,
 }
 
-/// Who wants to look, where, and at how much.
 pub(super) struct Wish {
     pub(super) credentials: Credentials,
     pub(super) peer: IpAddr,
     pub(super) vhost: Vhost,
     pub(super) queue: ShortStr,
-    /// More messages than these are not of interest, whatever `look-limit` says.
+    /// A limit below `look-limit`.
     pub(super) messages: Option<u64>,
     pub(super) bodies: Bodies,
 }
@@ -66,7 +63,7 @@ impl Looks {
         &self.metrics
     }
 
-    /// `permits`: one for each look that may go on.
+    /// `permits`: one for each concurrent look.
     pub fn new(
         walks: Walks,
         limits: LiveLimits,
@@ -89,13 +86,11 @@ impl Looks {
         }
     }
 
-    /// Changes how many looks there may be at once, and which headers tell of errors.
     pub fn change(&self, at_once: usize, error_headers: ErrorHeaders) {
         self.permits.resize(at_once);
         self.error_headers.store(Arc::new(error_headers));
     }
 
-    /// The headers that tell of errors.
     pub(super) fn error_headers(&self) -> ErrorHeaders {
         ErrorHeaders::clone(&self.error_headers.load())
     }
@@ -104,17 +99,17 @@ impl Looks {
         self.walks.walker.clock.now().wall
     }
 
-    /// Ends all looks, and waits until what they have taken is put back.
+    /// Ends all looks, and waits until their messages are requeued.
     pub(super) async fn end(&self) {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// Whether the broker lets the user into the vhost. It is asked each time: what is remembered is not for those who have lost their login.
+    /// Asks the broker each time: cached rights must not outlive a login.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the broker refuses the user.
     pub(super) async fn enter(
         &self,
         credentials: Credentials,
@@ -125,10 +120,10 @@ impl Looks {
         asked.await.map(drop)
     }
 
-    /// The same, for whom the broker has not let in with this login before: strangers hold up nobody but each other.
+    /// The same for a login that the broker has not accepted before: these share few permits.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the broker refuses the user.
     pub(super) async fn let_in(
         &self,
         credentials: &Credentials,
@@ -141,8 +136,8 @@ impl Looks {
         }
     }
 
-    /// Looks at messages until `see` has seen enough. It goes on as a task of its own: if nobody waits for it any more, it puts back what it has
-    /// taken, while a connection that is cut may count as a failed delivery of each message.
+    /// Browses until `see` has enough. Runs as its own task: if the caller gives up, it requeues
+    /// its messages; a cut connection may count as a failed delivery of each message.
     ///
     /// # Errors
     /// When the broker refuses the login or the queue, or cannot be asked.
@@ -181,7 +176,7 @@ impl Looks {
         Ok((ended?, seen))
     }
 
-    /// What the broker says to whether the user may read each of these queues: one connection asks for all of them.
+    /// Which of these queues the user may read, over one connection.
     ///
     /// # Errors
     /// When the broker refuses the login or the vhost, or cannot be asked.
@@ -209,10 +204,10 @@ impl Looks {
         Ok(answers?)
     }
 
-    /// Puts messages into a queue. It goes on as a task of its own, like a look.
+    /// Runs as its own task, like a look.
     ///
     /// # Errors
-    /// When it broke off, or too many looks go on.
+    /// When it broke off, or too many looks run.
     pub(super) async fn import(
         &self,
         credentials: &Credentials,
@@ -236,7 +231,7 @@ impl Looks {
         Ok(imported)
     }
 
-    /// Does something beside the sessions. It is given up if nobody waits for it any more.
+    /// Runs on the thread beside the sessions. Dropped if the caller gives up.
     ///
     /// # Errors
     /// When it broke off.
@@ -248,10 +243,10 @@ impl Looks {
         done.unwrap_or_else(|_| Err(broke_off()))
     }
 
-    /// One login, for somebody whose logins have not failed too often.
+    /// Waits for the permission to try a login.
     ///
     /// # Errors
-    /// When too many have failed, or are under way.
+    /// When too many logins have failed, or are under way.
     async fn login(&self, credentials: &Credentials, peer: IpAddr) -> Result<Permit, Problem> {
         self.slow_down.turn(self.attempt(credentials, peer)).await?;
         let permit = timeout(PATIENCE, self.logins.acquire(|| {})).await;
@@ -261,10 +256,10 @@ impl Looks {
         })
     }
 
-    /// One of `max-looks`, for somebody whom the broker has let in.
+    /// One of `max-looks`, after the login.
     ///
     /// # Errors
-    /// When there is none.
+    /// When none is free.
     async fn permit(&self) -> Result<Permit, Problem> {
         let met = || self.metrics.limit_met(Limit::Looks);
         let permit = timeout(PATIENCE, self.permits.acquire(met)).await;
@@ -273,10 +268,10 @@ impl Looks {
         })
     }
 
-    /// What this user may have of `max-looks`.
+    /// The user's share of `max-looks`.
     ///
     /// # Errors
-    /// When the user has as much already.
+    /// When it is used up.
     async fn share(&self, credentials: &Credentials) -> Result<Permit, Problem> {
         let all = Limits::of_one_user(self.permits.all());
         let share = self.shares.acquire(credentials.clone(), all, PATIENCE);
@@ -286,10 +281,10 @@ impl Looks {
         )
     }
 
-    /// Nobody else looks into that queue while this is held.
+    /// Exclusive access to looks in this queue.
     ///
     /// # Errors
-    /// When somebody does for too long.
+    /// When another look takes too long.
     pub(super) async fn turn_at(&self, vhost: &Vhost, queue: &ShortStr) -> Result<Permit, Problem> {
         let turn = self.turns.acquire((vhost.clone(), queue.clone()), 1, TURN);
         self.or_busy(
@@ -310,7 +305,7 @@ impl Looks {
         self.slow_down.attempt(peer, credentials)
     }
 
-    /// Notes whether the broker has let somebody in.
+    /// Counts the login as accepted or failed.
     pub(super) fn came(&self, attempt: Attempt, failure: Option<&Failure>) {
         match failure {
             Some(Failure::Login(_)) => self.slow_down.failed(attempt),
@@ -337,7 +332,6 @@ impl Looks {
         }
     }
 
-    /// Which of the limits it has met. `most`: the messages that it might look at.
     fn count(&self, ended: &Ended, most: u64) {
         let met = match ended {
             Err(Failure::Silent) => Limit::LookTimeout,

@@ -7,17 +7,17 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// So long each one has for its request to arrive.
+/// Guaranteed time for a request to arrive.
 const TO_ASK: Duration = Duration::from_millis(100);
-/// So long each one has to read an answer that is open to all.
+/// Guaranteed time to read an answer of an open path.
 const TO_READ: Duration = Duration::from_secs(1);
 
-/// All of them, by their numbers. Clones are the same.
+/// By number. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Newcomers(Arc<Mutex<BTreeMap<u64, Newcomer>>>);
 
 struct Newcomer {
-    /// From then on it may have to go.
+    /// May be dropped from then on.
     until: Instant,
     cut_off: CancellationToken,
 }
@@ -25,7 +25,7 @@ struct Newcomer {
 // === impl Newcomers ===
 
 impl Newcomers {
-    /// Somebody came; the token says when it has to go.
+    /// The token is cancelled when the connection must close.
     pub(super) fn came(&self, number: u64) -> CancellationToken {
         let cut_off = CancellationToken::new();
         let newcomer = Newcomer {
@@ -36,19 +36,19 @@ impl Newcomers {
         cut_off
     }
 
-    /// It has asked for what is open to all.
+    /// It requested an open path.
     pub(super) fn reads(&self, number: u64) {
         if let Some(newcomer) = self.all().get_mut(&number) {
             newcomer.until = Instant::now() + TO_READ;
         }
     }
 
-    /// It has asked for something else, or has gone. False: it was told to go before.
+    /// It requested another path, or is gone. False: it was closed before.
     pub(super) fn left(&self, number: u64) -> bool {
         self.all().remove(&number).is_some()
     }
 
-    /// Lets the one go that has had its time for longest, as soon as there is one; never, if there is nobody.
+    /// Closes the connection whose time is over for longest, when there is one.
     pub(super) async fn one_goes(&self) {
         while let Some((number, until)) = self.first() {
             sleep_until(until).await;

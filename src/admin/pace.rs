@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// Octets a second. Whoever is slower holds what others wait for.
+/// Octets a second. Slower peers hold resources that others wait for.
 const SLOWEST: u64 = 64 << 10;
 
-/// What so many octets may take, beside the patience that everybody is met with.
+/// Added to the basic timeout.
 pub(super) fn time_for(octets: u64) -> Duration {
     Duration::from_millis(octets.saturating_mul(1000) / SLOWEST)
 }

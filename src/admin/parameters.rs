@@ -10,29 +10,27 @@ use percent_encoding::percent_decode_str;
 use super::problem::Problem;
 use crate::amqp::ids::{ShortStr, Vhost};
 
-/// What stands before the name of the vhost: for pages of the browser, and for the API.
+/// Prefixes of the vhost: pages and API.
 const VHOSTS: [&str; 2] = ["/vhosts/", "/api/v1/vhosts/"];
-/// What each path of the API begins with.
 const API: &str = "/api/";
 
-/// What a path names: a vhost, a queue of it, and one message there.
+/// The vhost, queue and message in a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) vhost: Vhost,
-    /// The segment behind `queues`, or behind `redrives`.
+    /// The segment after `queues` or `redrives`.
     pub(super) queue: ShortStr,
-    /// The segment behind `dead-letters` or `messages`, decoded.
+    /// The segment after `dead-letters` or `messages`, decoded.
     pub(super) last: Vec<u8>,
 }
 
-/// The parameters of a query, in their order, decoded.
+/// In order, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parameters(Vec<(String, Vec<u8>)>);
 
 // === impl Place ===
 
 impl Place {
-    /// A queue, and no message of it.
     pub(super) fn new(vhost: Vhost, queue: ShortStr) -> Place {
         Place {
             vhost,
@@ -44,7 +42,7 @@ impl Place {
     /// From a path like `/api/v1/vhosts/%2F/queues/dead/dead-letters/…`.
     ///
     /// # Errors
-    /// When a name has more than 255 octets.
+    /// When a name exceeds 255 octets.
     pub(super) fn of(uri: &Uri) -> Result<Place, Problem> {
         let mut next = segments(uri);
         let (vhost, _queues, queue) = (next(), next(), next());
@@ -57,7 +55,7 @@ impl Place {
     }
 }
 
-/// The segments of a path from the vhost on, decoded, one after another; empty ones behind the last.
+/// Decoded segments from the vhost on; empty ones after the last.
 fn segments(uri: &Uri) -> impl FnMut() -> Vec<u8> {
     let path = VHOSTS.iter().find_map(|it| uri.path().strip_prefix(it));
     let path = path.unwrap_or_default();
@@ -73,8 +71,8 @@ fn short(what: &str, octets: Vec<u8>) -> Result<ShortStr, Problem> {
 // === impl Parameters ===
 
 impl Parameters {
-    /// All of a request. Pages have forms, and a browser sends all fields of a form, so there an empty value counts as not given. What is sent to
-    /// the API somebody wrote: if an empty value were left out there, `id=` would mean every message.
+    /// On pages an empty value means not given: browsers send all fields of a form. In the API it
+    /// is an error: ignoring `id=` would select every message.
     pub(super) fn of(uri: &Uri) -> Parameters {
         let is_form = !uri.path().starts_with(API);
         let pairs = uri.query().unwrap_or_default().split('&');
@@ -86,20 +84,18 @@ impl Parameters {
         Parameters(given.map(named).collect())
     }
 
-    /// All that were not taken.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.0
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_slice()))
     }
 
-    /// Takes all of this name.
     pub(super) fn all(&mut self, name: &str) -> Vec<Vec<u8>> {
         let taken = self.0.extract_if(.., |(other, _)| other == name);
         taken.map(|(_, value)| value).collect()
     }
 
-    /// Takes the one of this name.
+    /// Takes the only one of this name.
     ///
     /// # Errors
     /// When there are several.
@@ -111,7 +107,7 @@ impl Parameters {
         }
     }
 
-    /// Takes a name of AMQP that something has, so it is not empty.
+    /// Takes a name of AMQP that must not be empty.
     ///
     /// # Errors
     /// When it is empty or too long.
@@ -122,7 +118,7 @@ impl Parameters {
         }
     }
 
-    /// Takes a routing key or the name of an exchange: the empty one is one, too.
+    /// Takes a routing key or exchange name, which may be empty.
     ///
     /// # Errors
     /// When it is too long.
@@ -132,7 +128,7 @@ impl Parameters {
             .transpose()
     }
 
-    /// Takes what is to be searched for, which is not empty.
+    /// Takes a search text that must not be empty.
     ///
     /// # Errors
     /// When it is empty.
@@ -143,10 +139,10 @@ impl Parameters {
         }
     }
 
-    /// Takes what `read` makes of a text.
+    /// Takes a text and parses it with `read`.
     ///
     /// # Errors
-    /// In the words of `read`, or when it is no text.
+    /// The error of `read`, or when it is no text.
     pub(super) fn read<T, E: Display>(
         &mut self,
         name: &str,
@@ -164,10 +160,8 @@ impl Parameters {
         }
     }
 
-    /// Takes a number.
-    ///
     /// # Errors
-    /// When it is none of these.
+    /// When it is no number of this range.
     pub(super) fn number<T>(
         &mut self,
         name: &str,
@@ -186,10 +180,8 @@ impl Parameters {
         })
     }
 
-    /// Nothing may be left.
-    ///
     /// # Errors
-    /// When there is a parameter that nobody took.
+    /// When a parameter is left, which is unknown.
     pub(super) fn end(self) -> Result<(), Problem> {
         match self.0.first() {
             None => Ok(()),
@@ -198,19 +190,18 @@ impl Parameters {
     }
 }
 
-/// Of a variable that was not set, perhaps.
+/// Often an unset shell variable.
 pub(super) fn is_empty(name: &str) -> Problem {
     bad(format_args!(
         "{name}: it is empty; write a value, or leave it out"
     ))
 }
 
-/// A request that cannot be meant.
 pub(super) fn bad(detail: impl Display) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, detail.to_string())
 }
 
-/// As forms write it: `+` is a space.
+/// Form encoding: `+` is a space.
 fn decoded(text: &str) -> Vec<u8> {
     percent_decode_str(&text.replace('+', " ")).collect()
 }
@@ -237,7 +228,7 @@ mod tests {
         assert_eq!(form.end(), Ok(()));
     }
 
-    /// An unset variable of a shell would else be a request without a filter.
+    /// An unset shell variable would otherwise send a request without a filter.
     #[test]
     fn an_empty_value_is_refused_where_it_can_mean_nothing() {
         let empty = bad("x: it is empty; write a value, or leave it out");

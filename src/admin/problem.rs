@@ -12,10 +12,9 @@ use super::slow_down::ComeBackAfter;
 use crate::walk::Failure;
 
 const JSON: &str = "application/problem+json";
-/// Makes browsers ask for a name and a password.
+/// Makes browsers ask for credentials.
 const CHALLENGE: &str = "Basic realm=\"RabbitMQ\", charset=\"UTF-8\"";
 
-/// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     status: StatusCode,
@@ -49,7 +48,6 @@ impl Problem {
         }
     }
 
-    /// There is too much to do just now.
     pub(super) fn busy(detail: impl Into<String>) -> Problem {
         Problem {
             retry_after: Some(Duration::ZERO),
@@ -57,7 +55,6 @@ impl Problem {
         }
     }
 
-    /// Somebody has failed too often.
     pub(super) fn too_often(
         ComeBackAfter(wait): ComeBackAfter,
         detail: impl Into<String>,
@@ -72,7 +69,7 @@ impl Problem {
         &self.detail
     }
 
-    /// The user is let in, and refused the queue; or there is none.
+    /// The vhost was accepted; the queue was refused or is missing.
     pub(super) fn is_about_the_queue(&self) -> bool {
         let of_queues = [
             StatusCode::FORBIDDEN,
@@ -82,7 +79,7 @@ impl Problem {
         of_queues.contains(&self.status)
     }
 
-    /// The user may not even enter the vhost, or there is none.
+    /// The vhost was refused or is missing.
     pub(super) fn is_about_the_vhost(&self) -> bool {
         self.about_the_vhost
     }
@@ -91,12 +88,11 @@ impl Problem {
         self.status
     }
 
-    /// It may be otherwise in a while.
+    /// A retry may succeed.
     pub(super) fn is_to_wait(&self) -> bool {
         self.retry_after.is_some() || self.status.is_server_error()
     }
 
-    /// An answer with this body, and with the headers that belong to this problem.
     pub(super) fn answer(&self, kind: &'static str, body: String) -> Response {
         let mut answer = (self.status, body).into_response();
         let mut put = |name: HeaderName, value| {
@@ -116,8 +112,8 @@ impl Problem {
         answer
     }
 
-    /// The status that the broker's refusal comes near to. Of a connection its code says little, so its words have to be read (the same on
-    /// 3.10.8, 4.0.5 and 4.3.6).
+    /// The status closest to the broker's refusal. The codes for connections are unspecific, so
+    /// this reads the text (the same on 3.10.8, 4.0.5 and 4.3.6).
     fn of_refusal(code: u16, text: &str) -> StatusCode {
         match code {
             403 if text.ends_with("in exclusive use") => StatusCode::CONFLICT,
@@ -183,7 +179,7 @@ mod tests {
             .as_u16()
     }
 
-    /// The words are those of 3.10.8, 4.0.5 and 4.3.6.
+    /// Texts of 3.10.8, 4.0.5 and 4.3.6.
     #[test]
     fn a_refusal_of_the_broker_has_the_status_that_it_comes_near_to() {
         for (code, text, status) in [

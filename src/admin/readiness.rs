@@ -15,7 +15,7 @@ use crate::net::nodes::Nodes;
 use crate::own_user::OwnUser;
 use crate::telemetry::Metrics;
 
-/// The readiness of one proxy. Clones are the same.
+/// Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Readiness(Arc<Mutex<State>>);
 
@@ -23,49 +23,48 @@ pub struct Readiness(Arc<Mutex<State>>);
 struct State {
     listening: bool,
     draining: bool,
-    /// Only the vhosts of the settings: one that a client names must not make the proxy unready for the others.
+    /// Only vhosts of the settings: a vhost named by a client must not make the proxy unready for
+    /// others.
     vhosts: BTreeMap<Vhost, Links>,
-    /// As whom the links log in, to say what a refused one needs.
+    /// For advice about refusals.
     own_user: Option<OwnUser>,
-    /// The setting `ready-when-refused`.
     ready_when_refused: bool,
-    /// Where the links lead, to say why they are down.
+    /// For reasons of a link that is down.
     nodes: Option<Nodes>,
-    /// How the proxy's own queues are.
+    /// For problems of the proxy's own queues.
     metrics: Option<Metrics>,
     said_ready: Option<bool>,
 }
 
-/// The links of one vhost.
 #[derive(Debug)]
 struct Links {
     publisher: Link,
     intake: Link,
-    /// Whether proxies with another user work there; unknown until it was asked, or cannot be.
+    /// Another user whose proxies work there; unknown until asked.
     other_user: Option<Option<ShortStr>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Link {
-    /// Not connected yet; or connected, and the intake queue is not consumed yet.
+    /// Not connected, or the intake queue is not consumed yet.
     Opening,
     Up,
     Down(String),
     Refused(Refusal),
 }
 
-/// The broker refuses what the link needs: queues are left to the broker.
+/// Queues are left to the broker.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Refusal {
     cause: String,
-    /// To the proxy's user, for good, until somebody changes that.
+    /// The user lacks a permission: lasts until somebody changes it.
     is_of_user: bool,
 }
 
 // === impl Readiness ===
 
 impl Readiness {
-    /// Not ready: neither listening nor connected. Settings are loaded, or there would be no vhosts to name.
+    /// Neither listening nor connected.
     pub fn new(vhosts: impl IntoIterator<Item = Vhost>) -> Self {
         let vhosts = vhosts
             .into_iter()
@@ -83,20 +82,20 @@ impl Readiness {
         })))
     }
 
-    /// What is known of these nodes is a part of the reasons, while a link is not up; and what is wrong with the proxy's own queues, which are in
-    /// these metrics.
+    /// Adds these nodes to the reasons while a link is down, and problems of own queues from these
+    /// metrics.
     pub fn behind(&self, nodes: Nodes, metrics: Metrics) {
         self.change(|state| (state.nodes, state.metrics) = (Some(nodes), Some(metrics)));
     }
 
-    /// The links log in as this user; the proxy is ready although the broker refuses it, or not.
+    /// `ready_when_refused`: ready although the broker refuses this user.
     pub fn logs_in_as(&self, own_user: OwnUser, ready_when_refused: bool) {
         self.change(|state| {
             (state.own_user, state.ready_when_refused) = (Some(own_user), ready_when_refused);
         });
     }
 
-    /// Whether the proxy is ready only while it works in that vhost.
+    /// Whether readiness depends on that vhost.
     pub fn awaits(&self, vhost: &Vhost) -> bool {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         !state.ready_when_refused && state.vhosts.contains_key(vhost)
@@ -106,12 +105,11 @@ impl Readiness {
         self.change(|state| state.listening = true);
     }
 
-    /// The process is ending: new clients should go elsewhere.
     pub fn draining(&self) {
         self.change(|state| state.draining = true);
     }
 
-    /// Learns from a fact of a link of this vhost; other facts change nothing.
+    /// Other facts change nothing.
     pub fn observe(&self, vhost: &Vhost, event: &Event) {
         let learn = |links: &mut Links| match event {
             // It works once it says so.
@@ -156,7 +154,7 @@ impl Readiness {
         }
     }
 
-    /// Why the proxy is not ready, one sentence each; none when it is.
+    /// One sentence each; empty when ready.
     pub fn reasons(&self) -> Vec<String> {
         self.0
             .lock()
@@ -233,7 +231,6 @@ impl State {
         !(refusal.is_of_user && self.ready_when_refused)
     }
 
-    /// What is to be done, too.
     fn words(&self, vhost: &Vhost, Refusal { cause, .. }: &Refusal) -> String {
         let (user, todo) = self.remedy(vhost, cause);
         let todo = todo.map_or_else(String::new, |todo| format!(": {todo}"));
@@ -242,7 +239,6 @@ impl State {
         )
     }
 
-    /// The user, and what it needs.
     fn remedy(&self, vhost: &Vhost, cause: &str) -> (String, Option<String>) {
         let own_user = self.own_user.as_ref();
         let name = own_user.map_or_else(String::new, |own_user| own_user.name.to_string());

@@ -10,11 +10,11 @@ use super::problem::Problem;
 use crate::machine::{Limit, LiveLimits};
 use crate::telemetry::Metrics;
 
-/// All of it, in `look-bytes`: an export has up to two.
+/// The total in units of `look-bytes`; an export uses up to two.
 const FILES: usize = 3;
-/// It is taken in so many parts.
+/// Granularity of the total.
 const SHARES: usize = 1024;
-/// How long somebody waits for the first one.
+/// Waiting time for the first share.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
@@ -24,11 +24,10 @@ pub struct Room {
     metrics: Metrics,
 }
 
-/// What one file has of it, until this is dropped.
+/// A file's part, until dropped.
 pub(super) struct Taken {
     room: Room,
     shares: OwnedSemaphorePermit,
-    /// Octets of one.
     share: usize,
 }
 
@@ -43,10 +42,8 @@ impl Room {
         }
     }
 
-    /// The beginning of a file.
-    ///
     /// # Errors
-    /// When others have taken all of it.
+    /// When other files take everything.
     pub(super) async fn begin(&self) -> Result<Taken, Problem> {
         let all = self.limits.now().look_bytes.saturating_mul(FILES);
         let mut first = self.free.clone().try_acquire_owned().ok();
@@ -67,17 +64,16 @@ impl Room {
     }
 }
 
-/// Why a file has no room.
 pub(super) const NO_ROOM: &str =
     "files that others send or read just now leave no room for this one; try again soon";
 
 // === impl Taken ===
 
 impl Taken {
-    /// Takes or gives back, until it is as much as so many octets need.
+    /// Grows or shrinks to this size.
     ///
     /// # Errors
-    /// When there is not so much; then it stays as it was.
+    /// When there is not enough; the size stays.
     pub(super) fn resize(&mut self, octets: usize) -> Result<(), Problem> {
         let (wanted, has) = (octets / self.share + 1, self.shares.num_permits());
         if wanted <= has {
@@ -98,7 +94,6 @@ pub(super) mod tests {
     use super::*;
     use crate::machine::Limits;
 
-    /// Room for so many octets, or few more.
     pub(in crate::admin) fn room(octets: usize) -> Room {
         let limits = LiveLimits::new(Limits {
             look_bytes: octets / FILES,

@@ -3,7 +3,7 @@
 
 use crate::net::permits::{Permit, Permits};
 
-/// Connections for those who ask what is open to all, and for those who have not asked yet; half of all at most.
+/// Connections for open paths, and for peers without a request yet; at most half of all.
 const OPEN: usize = 8;
 
 #[derive(Clone)]
@@ -15,7 +15,6 @@ pub struct Rooms {
 // === impl Rooms ===
 
 impl Rooms {
-    /// For so many connections.
     pub fn new(connections: usize) -> Rooms {
         Rooms {
             connections: Permits::new(connections),
@@ -23,18 +22,17 @@ impl Rooms {
         }
     }
 
-    /// Changes how many there may be.
     pub fn change(&self, connections: usize) {
         self.connections.resize(connections);
         self.requests.resize(others(connections));
     }
 
-    /// For a connection; `met` is called if it has to be waited for.
+    /// Calls `met` if it has to wait.
     pub(super) async fn connection(&self, met: impl FnOnce()) -> Permit {
         self.connections.acquire(met).await
     }
 
-    /// For a request of another kind than those that are open to all, if there is one.
+    /// For a request that is not of an open path.
     pub(super) fn request(&self) -> Permit {
         self.requests.try_acquire()
     }

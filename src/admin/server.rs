@@ -60,50 +60,43 @@ dlx-proxy
 `admin-api = true` adds dead letters, for users of the broker.
 ";
 
-/// What is open to all is not held up by any other request.
+/// Open paths: no other request delays them.
 const OPEN: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
-/// As Prometheus asks for it.
+/// Prometheus' Accept value.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Octets of a connection that wait to be written, and of a request's head.
+/// Octets of a connection waiting to be written, and of a request head.
 const BUFFER: usize = 64 << 10;
 
-/// Why a request is not answered.
 const FULL: &str =
     "as many requests as `max-admin-connections` allows are worked on already; try again soon";
 
-/// When the process ends, an answer that has begun may still be written for so long.
+/// Time to finish an answer at shutdown.
 const LAST_ANSWER: Duration = Duration::from_millis(250);
 
-/// All that an answer needs, and the bounds for those who ask.
 #[derive(Clone)]
 pub struct Server {
     pub metrics: Metrics,
-    /// Whether clients should be sent here.
     pub readiness: Readiness,
-    /// How many may ask at once.
     pub rooms: Rooms,
-    /// The threads of the sessions: while they answer, the process works.
     pub workers: Workers,
-    /// How long each may take.
     pub limits: LiveLimits,
-    /// The API, if it is to be there.
     pub api: Option<Api>,
 }
 
-/// How far the answer of a connection is.
+/// The state of an answer, for its timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The peer has to send its request, or to read its answer.
     Waits,
-    /// It has to read the next piece; so many octets were taken to be written.
+    /// The peer has to read the next piece; octets taken for writing so far.
     Reads(u64),
     Works,
     Live,
 }
 
-/// The request of a connection, and what it holds until its answer is read.
+/// A request, and the resources that it holds until its answer is read.
 struct Asked {
     number: u64,
     newcomers: Newcomers,
@@ -226,8 +219,8 @@ impl Server {
         }
     }
 
-    /// One request, one answer, and the end: so no peer holds a connection. The peer has to send and to read in time; how long an answer is worked
-    /// on has bounds of its own. How it ends is its client's own affair.
+    /// One request per connection, so that no peer keeps one. The peer must send and read in time;
+    /// the work on an answer has other limits.
     async fn answer<S>(
         self,
         (stream, tls): (Plain, Option<Acceptor>),
@@ -276,7 +269,7 @@ impl Server {
 // === impl Stage ===
 
 impl Stage {
-    /// When the peer was too slow, if it has to do something. `answered`: since when there is an answer.
+    /// When the peer is too slow, if it is its turn. `answered`: the start of the answer.
     fn until(self, answered: Instant, in_time: Duration) -> Option<Instant> {
         let now = Instant::now();
         match self {
@@ -321,7 +314,7 @@ impl Asked {
     }
 }
 
-/// Done when the peer was too slow: to send its request, to read its answer or the next piece of one, or when a live answer has to end.
+/// Ready when the peer was too slow, or when a live answer has to end.
 async fn too_slow(mut works: watch::Receiver<Stage>, in_time: Duration) {
     // Since when there is an answer.
     let mut answered = Instant::now();
@@ -345,7 +338,7 @@ async fn too_slow(mut works: watch::Receiver<Stage>, in_time: Duration) {
     }
 }
 
-/// Tells of each piece that is taken to be written. What has a length is one piece.
+/// Reports each piece taken for writing. A body with a length is one piece.
 fn watched(answer: Response, working: watch::Sender<Stage>) -> Response {
     if answer.body().size_hint().exact().is_some() {
         return answer;

@@ -13,24 +13,24 @@ use tokio::sync::Semaphore;
 
 use super::login::Credentials;
 
-/// Between two attempts after the first failure.
+/// Delay after the first failure.
 const FIRST: Duration = Duration::from_millis(250);
-/// After many; and whoever would have to wait for longer in the line is sent away.
+/// Maximum delay; a longer wait is refused.
 const LONGEST: Duration = Duration::from_secs(8);
-/// So long after its last failure a line begins anew.
+/// Failures are forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// Lines that are remembered. Beyond it the one goes that has waited for the longest time.
+/// Remembered lines. Above this number the one idle for longest is dropped.
 const MOST: usize = 10_000;
-/// Who waits holds a connection: so many at once whose names have failed, and so many others. One more is sent away.
+/// Waiting attempts hold connections: this many for names that have failed, and for others. More
+/// are refused.
 const MOST_WAITING: usize = 16;
 
-/// The waits of all. Clones are the same.
 #[derive(Clone)]
 pub(super) struct SlowDown {
     book: Arc<Mutex<Book>>,
     /// Places for names that have not failed, and for those that have.
     waiting: [Arc<Semaphore>; 2],
-    /// Neither names nor passwords are kept, and nobody knows the key of this hash.
+    /// Names and passwords are not kept, and the key of this hash is random.
     hasher: RandomState,
 }
 
@@ -41,42 +41,37 @@ pub(super) struct Attempt {
     login: u64,
 }
 
-/// The line is too long: try again after this time.
+/// Refused; retry after this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ComeBackAfter(pub(super) Duration);
 
-/// The waits, without a clock.
 #[derive(Debug, Default)]
 struct Book(BTreeMap<Key, Line>);
 
-/// An address, and a name there; without one: all names that have not failed.
+/// An address with a name; without a name: all names that have not failed.
 type Key = (IpAddr, Option<u64>);
 
-/// What is known of a name.
 #[derive(Debug)]
 struct Line {
-    /// Between two attempts. Zero: it has not failed.
+    /// Between two attempts. Zero: no failures.
     wait: Duration,
-    /// When the next attempt may begin.
     next: Instant,
-    /// When it failed the last time.
     failed: Instant,
-    /// The login with which the broker let it in.
+    /// The login that the broker accepted.
     let_in: Option<u64>,
 }
 
 // === impl SlowDown ===
 
 impl SlowDown {
-    /// Somebody from there tries this login.
     pub(super) fn attempt(&self, from: IpAddr, credentials: &Credentials) -> Attempt {
         Attempt::new(&self.hasher, from, credentials.user(), credentials)
     }
 
-    /// Waits until it may be tried.
+    /// Waits for this attempt's turn.
     ///
     /// # Errors
-    /// When too many wait already.
+    /// When too many are waiting.
     pub(super) async fn turn(&self, attempt: Attempt) -> Result<(), ComeBackAfter> {
         let has_failed = self.book().has_failed(attempt, Instant::now());
         let place = self.waiting[usize::from(has_failed)].try_acquire();
@@ -88,7 +83,7 @@ impl SlowDown {
         Ok(())
     }
 
-    /// Whether the same login has not failed since it succeeded.
+    /// Whether this login has not failed since it was accepted.
     pub(super) fn has_let_in(&self, attempt: Attempt) -> bool {
         self.book().has_let_in(attempt)
     }
@@ -135,7 +130,7 @@ impl Attempt {
 // === impl Book ===
 
 impl Book {
-    /// How long an attempt has to wait; with it, its place in the line is taken.
+    /// How long this attempt waits. Takes its place in the line.
     fn enter(
         &mut self,
         attempt: Attempt,
@@ -209,7 +204,6 @@ impl Line {
         }
     }
 
-    /// It has failed, and that is not forgotten.
     fn counts(&self, now: Instant) -> bool {
         !self.wait.is_zero() && now < self.failed + FORGOTTEN
     }
@@ -224,7 +218,7 @@ impl Line {
     }
 }
 
-/// Who counts as one: an IPv4 address, or the half of an IPv6 address that names a network, as the other half is the guest's to choose.
+/// An IPv4 address, or the network half of an IPv6 address, because hosts choose the other half.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
@@ -241,7 +235,7 @@ mod tests {
 
     const HERE: &str = "192.0.2.1";
 
-    /// Names and passwords as they are, so that a test can name them.
+    /// Plain names and passwords, for readable tests.
     fn attempt(from: &str, user: &str, password: &str) -> Attempt {
         // The same key for all attempts of the tests.
         static HASHER: std::sync::LazyLock<RandomState> =
@@ -283,7 +277,7 @@ mod tests {
         assert_eq!(enter(&mut book, me, now), Ok(FIRST));
     }
 
-    /// Somebody with a login of their own could guess another's by turns with it.
+    /// A user could otherwise guess another's password between own logins.
     #[test]
     fn a_success_ends_no_wait_of_another_name() {
         let (mut book, now) = (Book::default(), Instant::now());

@@ -115,7 +115,7 @@ pub struct Which {
     limit: Option<u64>,
 }
 
-/// What an unset variable of a shell leaves behind would else be a filter that takes everything.
+/// Refuses an empty value: an unset shell variable would be a filter that matches everything.
 pub(crate) fn octets() -> impl TypedValueParser<Value = OsString> {
     OsStringValueParser::new().try_map(|octets| match octets.is_empty() {
         true => Err("it is empty"),

@@ -9,14 +9,13 @@ use super::problem::Problem;
 use crate::net::permits::{Permit, Permits};
 use crate::recent::RecentDeaths;
 
-/// Live answers at once, if there may be twice as many connections to the admin port: others have to be answered, too.
+/// Concurrent live answers if there may be twice as many admin connections: others need some.
 const MOST_LIVE: usize = 16;
-/// How long one too many waits for another to end.
+/// How long a live answer waits for a permit.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A live answer ends then. Whoever wants more asks again, and goes on where it ended.
+/// Length of a live answer. The reader asks again and continues where it ended.
 pub(super) const LIVE_FOR: Duration = Duration::from_secs(600);
 
-/// What answers about the last dead letters need. Clones are the same.
 #[derive(Clone)]
 pub struct Watches {
     recent: RecentDeaths,
@@ -24,14 +23,13 @@ pub struct Watches {
     stop: CancellationToken,
 }
 
-/// Marks an answer that goes on for so long as [`LIVE_FOR`]: it is not cut for that.
+/// Marks a live answer, which may last for [`LIVE_FOR`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live;
 
 // === impl Watches ===
 
 impl Watches {
-    /// Of these, with so many connections to the admin port at once.
     pub fn new(recent: RecentDeaths, connections: usize) -> Watches {
         Watches {
             recent,
@@ -40,7 +38,6 @@ impl Watches {
         }
     }
 
-    /// Changes how many connections to the admin port there may be.
     pub fn change(&self, connections: usize) {
         self.permits.resize(most(connections));
     }
@@ -49,10 +46,8 @@ impl Watches {
         &self.recent
     }
 
-    /// For one live answer.
-    ///
     /// # Errors
-    /// When there are as many as there may be.
+    /// When all permits are taken.
     pub(super) async fn permit(&self) -> Result<Permit, Problem> {
         let permit = timeout(PATIENCE, self.permits.acquire(|| {})).await;
         permit.map_err(|_| Problem::busy("as many live answers as there may be go on already"))
@@ -62,7 +57,6 @@ impl Watches {
         self.stop.cancel();
     }
 
-    /// Cancelled when they end.
     pub(super) fn stop(&self) -> &CancellationToken {
         &self.stop
     }

@@ -42,7 +42,6 @@ mod told;
 
 use self::page::Refused;
 
-/// All that pages tell of. Clones are the same.
 #[derive(Clone)]
 pub(super) struct Pages {
     pub(super) moves: Moves,
@@ -53,7 +52,7 @@ pub(super) struct Pages {
     pub(super) vhosts: Arc<[Vhost]>,
 }
 
-/// What each page carries: it is nobody else's, and a browser takes nothing for it from elsewhere, nor shows it within another page.
+/// On each page: private, no foreign content, not in frames.
 const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-store"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -64,7 +63,6 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::REFERRER_POLICY, "no-referrer"),
 ];
 
-/// A page, or why there is none.
 type Answered = Result<Response, Refused>;
 
 pub(super) fn router(pages: Pages) -> Router {
@@ -90,8 +88,8 @@ pub(super) fn router(pages: Pages) -> Router {
         .route("/assets/{name}", get(assets::serve))
 }
 
-/// Looking is felt by a queue, and is done with a password that the browser remembers: if a page of somebody else's leads here, a person has to
-/// click once more.
+/// A look disturbs the queue and uses a stored password: if a foreign page links here, the user
+/// must confirm with a click.
 async fn guarded(request: Request, next: Next) -> Response {
     let mut answer = match api::judge(&request) {
         Err(Elsewhere::Page) => page::from_elsewhere(request.uri()),

@@ -22,15 +22,12 @@ use crate::recent::{Listed, MOST_DEATHS, Rate, RecentDeath, Told};
 
 mod live;
 
-/// How many are listed if nobody says how many.
 const LIMIT: usize = 100;
-/// Where a reader of a live answer was when it ended.
+/// Where the previous live answer of this reader ended.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// What the handlers need.
 #[derive(Clone)]
 pub(super) struct Deaths {
-    /// It knows the time.
     pub(super) clock: Looks,
     pub(super) rights: Rights,
     pub(super) watches: Watches,

@@ -7,10 +7,8 @@ use utoipa::{IntoParams, Modify, OpenApi};
 
 use super::super::problem::Written;
 
-/// The media type of problems (RFC 9457).
 const PROBLEM: &str = "application/problem+json";
 
-/// The description, before the handlers are added.
 #[derive(OpenApi)]
 #[openapi(
     info(
@@ -27,7 +25,6 @@ const PROBLEM: &str = "application/problem+json";
 )]
 pub(super) struct Description;
 
-/// The broker's own login, by HTTP Basic.
 struct Login;
 
 /// Which queue.
@@ -41,7 +38,7 @@ pub(super) struct OfQueue {
     queue: String,
 }
 
-/// All that was described, with what each operation has.
+/// Adds the common parameters and answers to each operation.
 pub(super) fn finished(mut api: openapi::OpenApi) -> openapi::OpenApi {
     api.paths.paths.values_mut().for_each(with_problems);
     api

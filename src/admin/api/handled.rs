@@ -19,7 +19,7 @@ use crate::machine::{DeadLettersTo, Mono};
 use crate::registry::catalogue::fact::Source;
 use crate::registry::handling::{Handling, State as Handled, Why};
 
-/// Rows of an answer, if nobody asks for more or fewer; and the most that may be asked for.
+/// Rows of an answer: the default and the maximum.
 const ROWS: usize = 300;
 const MOST_ROWS: usize = 1_000;
 
@@ -174,7 +174,7 @@ impl HandledQueue {
         )
     }
 
-    /// The queue that the broker is asked for: the target by the default exchange, of which nobody told.
+    /// The target queue that the broker is asked for: unknown, behind the default exchange.
     fn asks_for(&self) -> Option<&ShortStr> {
         let target = self.target.as_ref()?;
         let asks = target.exchange.is_empty() && self.leads_to == Some(Standing::Unknown);

@@ -15,7 +15,6 @@ use crate::amqp::ids::ShortStr;
 use crate::known::{DeadLetterQueue, KnownQueues, Target};
 use crate::telemetry::Metrics;
 
-/// What the handler needs.
 #[derive(Clone)]
 pub(in crate::admin) struct Queues {
     pub(in crate::admin) rights: Rights,
@@ -70,7 +69,7 @@ impl Queues {
         }
     }
 
-    /// Those of a vhost that a user may see whom the broker has let into it.
+    /// Queues of the vhost that the user may see; the broker has already admitted the user.
     pub(in crate::admin) async fn list(&self, asked: &Asked) -> Result<DeadLetterQueues, Problem> {
         let known = self.known.of(&asked.place.vhost);
         // Nobody can say whose dead letters went elsewhere, so only those hear of it who may read what nobody took.

@@ -28,7 +28,6 @@ use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::redrives::{NotBegun, Order, Redrives, Shown};
 use crate::walk::MOST_HELD;
 
-/// What the handlers need.
 #[derive(Clone)]
 pub(in crate::admin) struct Moves {
     pub(in crate::admin) looks: Looks,
@@ -44,7 +43,6 @@ struct Listed {
     notes: Vec<String>,
 }
 
-/// What is to be done with one.
 #[derive(Clone, Copy)]
 enum Verb {
     Pause,
@@ -88,7 +86,6 @@ async fn purge(State(moves): State<Moves>, asked: Asked) -> Answered {
     moves.begin(asked, None).await
 }
 
-/// Where messages are to go.
 fn destination(parameters: &mut Parameters) -> Result<Destination, Problem> {
     let queue = parameters.name("to-queue")?;
     let exchange = parameters.key("to-exchange")?;
@@ -212,7 +209,8 @@ impl Moves {
         Ok((StatusCode::ACCEPTED, answer).into_response())
     }
 
-    /// All redrives of a vhost that a user may see whom the broker has let into it; and of how many queues that was not asked.
+    /// Redrives of the vhost that the user may see, and the number of queues not checked for that.
+    /// The broker has already admitted the user.
     pub(in crate::admin) async fn list(
         &self,
         asked: &Asked,
@@ -226,7 +224,7 @@ impl Moves {
         Ok((redrives, unasked))
     }
 
-    /// The redrive that a path names, if the user may read its queue.
+    /// Only if the user may read its queue.
     pub(in crate::admin) async fn seen(&self, asked: &Asked) -> Result<Shown, Problem> {
         asked.end()?;
         let Place {

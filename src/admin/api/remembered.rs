@@ -8,30 +8,27 @@ use std::time::{Duration, Instant};
 use super::Asked;
 use crate::amqp::ids::{ShortStr, Vhost};
 
-/// So long an answer of the broker's counts.
+/// How long an answer of the broker is valid.
 const COUNTS_FOR: Duration = Duration::from_secs(60);
-/// Answers that are remembered. Beyond it all are forgotten.
+/// Cached answers. All are dropped above this number.
 const MOST: usize = 10_000;
 
-/// The answers. Clones are the same.
 #[derive(Clone, Default)]
 pub(super) struct Remembered {
-    /// Passwords are not kept, and nobody knows the key of this hash.
+    /// Passwords are not kept, and the key of this hash is random.
     hasher: RandomState,
     answers: Arc<Mutex<Answers>>,
 }
 
-/// Whose login, and which queue.
 type Key = (u64, Vhost, ShortStr);
 
-/// The answers, without a clock.
+/// Without a clock, for tests.
 #[derive(Debug, Default)]
 struct Answers(BTreeMap<Key, (bool, Instant)>);
 
 // === impl Remembered ===
 
 impl Remembered {
-    /// What the broker said not long ago.
     pub(super) fn known(&self, asked: &Asked, queue: &ShortStr) -> Option<bool> {
         let key = self.key(asked, queue);
         self.answers().known(&key, Instant::now())

@@ -9,10 +9,10 @@ use super::remembered::Remembered;
 use crate::amqp::ids::ShortStr;
 use crate::walk::{Answers, Failure};
 
-/// For one answer the broker is asked about so many queues, one after another: that takes it a second at most (3.10.8, 4.3.6).
+/// Queues that one answer checks, one after another: at most a second (3.10.8, 4.3.6).
 const MOST_ASKED: usize = 300;
 
-/// Asks the broker. Clones remember the same.
+/// Clones share their cache.
 #[derive(Clone)]
 pub(in crate::admin) struct Rights {
     looks: Looks,
@@ -29,19 +29,19 @@ impl Rights {
         }
     }
 
-    /// Whether the broker lets the user into the vhost. It is asked each time: what is remembered is not for those who have lost their login.
+    /// Asks the broker each time: cached rights must not outlive a login.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the broker refuses the user.
     pub(in crate::admin) async fn enter(&self, asked: &Asked) -> Result<(), Problem> {
         let vhost = &asked.place.vhost;
         self.looks.enter(asked.who.clone(), asked.peer, vhost).await
     }
 
-    /// Those of these queues that the user may read; and of how many that was not asked, since there are too many of them.
+    /// The queues that the user may read, and the number not checked because there were too many.
     ///
     /// # Errors
-    /// When the broker does not even let the user in.
+    /// When the broker refuses the user.
     pub(in crate::admin) async fn readable<'a>(
         &self,
         asked: &Asked,
@@ -73,10 +73,10 @@ impl Rights {
         Ok((readable, unasked))
     }
 
-    /// Whether there are these queues, as far as the broker tells that user.
+    /// Which queues exist, as far as the broker tells this user.
     ///
     /// # Errors
-    /// When it does not even let the user in.
+    /// When the broker refuses the user.
     pub(super) async fn are_there(
         &self,
         asked: &Asked,
@@ -99,7 +99,6 @@ impl Rights {
     }
 }
 
-/// What to say of queues of which the broker was not asked whether the user may read them.
 pub(super) fn not_asked(queues: usize) -> Vec<String> {
     let note = format!(
         "whether you may read {queues} more queues was not asked yet: ask again within a minute"
@@ -107,16 +106,14 @@ pub(super) fn not_asked(queues: usize) -> Vec<String> {
     (queues > 0).then_some(note).into_iter().collect()
 }
 
-/// Whether the broker lets the user read that queue.
-///
 /// # Errors
-/// When it does not even let the user in.
+/// When the broker refuses the user altogether.
 pub(super) async fn may_read(looks: &Looks, asked: &Asked) -> Result<bool, Problem> {
     let queues = vec![asked.place.queue.clone()];
     Ok(may_read_each(looks, asked, queues).await? == [true])
 }
 
-/// The same of several queues.
+/// The same for several queues.
 async fn may_read_each(
     looks: &Looks,
     asked: &Asked,
@@ -138,10 +135,6 @@ async fn may_read_each(
     }
 }
 
-/// Whether the broker lets the user read that queue.
-///
-/// # Errors
-/// When it says no, in its words, or cannot be asked.
 pub(super) async fn ask(looks: &Looks, asked: &Asked) -> Result<(), Problem> {
     let answers = told(looks, asked, vec![asked.place.queue.clone()]).await?;
     match answers.into_iter().flatten().next() {

@@ -29,7 +29,7 @@ use crate::telemetry::Metrics;
 
 const LIST: &str = "/api/v1/vhosts/%2F/queues/dead/dead-letters";
 const REDRIVES: &str = "/api/v1/vhosts/%2F/queues/dead/redrives";
-/// A queue that [`deaths::lenient`] lets everybody read.
+/// [`deaths::lenient`] lets every user read it.
 const MINE: &str = "/api/v1/vhosts/%2F/queues/mine";
 const REFUSED: &str = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN.";
 pub(in crate::admin) const NEAR: Peer = Peer(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -41,14 +41,14 @@ mod handled;
 #[path = "../../../crates/core/src/link/tests/broker_says.rs"]
 mod peer;
 
-/// The API in front of what listens there, of which not much patience is had. `permits`: so many looks, and so many redrives.
+/// The API in front of this broker, with short timeouts. `permits`: looks and redrives at once.
 fn api(broker: SocketAddr, permits: usize) -> (Router, Metrics) {
     let watches = Watches::new(RecentDeaths::new(Wall(0)), 2);
     let (api, metrics) = parts(broker, permits, Duration::from_millis(200), watches);
     (alone(api), metrics)
 }
 
-/// What it needs. A look may take so long.
+/// With a timeout for looks.
 pub(in crate::admin) fn parts(
     broker: SocketAddr,
     permits: usize,
@@ -58,7 +58,7 @@ pub(in crate::admin) fn parts(
     parts_with(broker, (permits, permits), look_timeout, watches)
 }
 
-/// The same with so many looks, and so many redrives.
+/// With so many looks and redrives.
 fn parts_with(
     broker: SocketAddr,
     (permits, max_redrives): (usize, usize),
@@ -132,7 +132,7 @@ fn parts_with(
     (api, metrics)
 }
 
-/// A broker that says this to whoever has sent a login.
+/// Replies with these bytes after a login.
 pub(in crate::admin) async fn broker(says: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -158,7 +158,6 @@ pub(in crate::admin) fn refusal(code: u16, text: &str) -> Vec<u8> {
     peer::close(0, code, text, MethodId(0, 0))
 }
 
-/// One request, and the status and the body of the answer.
 async fn ask(api: &Router, request: Request) -> (u16, Value, Response<()>) {
     let router = hyper_util::service::TowerToHyperService::new(api.clone());
     let answer = hyper::service::Service::call(&router, request).await;
@@ -280,8 +279,8 @@ async fn one_redrive_too_many_is_refused() {
     assert!(metrics.encode().contains(met), "{}", metrics.encode());
 }
 
-/// Whoever the broker does not let in hears nothing but that: not what is at work there, and not which names are the proxy's. Nothing of it is
-/// kept as a redrive, and it counts as a failed login.
+/// A refused user learns nothing else: neither running redrives nor names of the proxy's objects.
+/// No redrive is kept, and the login counts as failed.
 #[tokio::test]
 async fn the_broker_says_first_who_may_move_messages() {
     let broker = broker(refusal(403, REFUSED)).await;
@@ -340,7 +339,6 @@ async fn a_name_that_somebody_may_have_made_up_is_refused_on_this_machine() {
     }
 }
 
-/// As `by`, with the method and the header of what changes something.
 fn change(path: &str) -> Request {
     let mut request = by("me", path, FAR);
     *request.method_mut() = Method::POST;
@@ -422,7 +420,6 @@ async fn what_there_is_not_is_a_problem_too() {
     }
 }
 
-/// The description, which the broker's users may read.
 async fn description() -> Value {
     let refused = "NOT_ALLOWED - access to vhost '/' refused for user 'me'";
     let (api, _) = api(broker(refusal(530, refused)).await, 1);
@@ -488,7 +485,6 @@ async fn the_description_has_the_login_and_what_answers_are_made_of() {
     assert_eq!(status, 401);
 }
 
-/// The routes of an API without pages.
 fn alone(api: Api) -> Router {
     let queues = Queues::new(api.looks.clone(), api.known.clone());
     router(api, queues)

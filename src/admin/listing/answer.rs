@@ -29,7 +29,7 @@ pub(in crate::admin) struct Answer<T> {
 // === impl Answer ===
 
 impl<T> Answer<T> {
-    /// How far the queue was looked at, and what was found. `is_full`: there is no room for more.
+    /// `is_full`: there is no room for more.
     pub(in crate::admin) fn new(
         place: Place,
         walked: &Summary,
@@ -67,7 +67,6 @@ impl<T> Answer<T> {
     }
 }
 
-/// What somebody should know who reads the answer.
 pub(in crate::admin::listing) fn notes(walked: &Summary) -> Vec<String> {
     let seen = walked.seen;
     let mut notes = Vec::new();

@@ -20,7 +20,7 @@ use crate::recent::RecentDeaths;
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A server on a free port that ends with the test's runtime, or when it is told.
+/// A server on a free port; ends with the runtime or on request.
 struct Served {
     address: SocketAddr,
     metrics: Metrics,
@@ -28,7 +28,7 @@ struct Served {
     task: JoinHandle<()>,
 }
 
-/// `permits`: how many may ask at once, `patience`: for how long.
+/// `permits`: concurrent requests; `patience`: their timeout.
 async fn start(permits: usize, patience: Duration, readiness: Readiness) -> Served {
     start_with(permits, patience, readiness, None).await
 }
@@ -78,12 +78,11 @@ impl Served {
     }
 }
 
-/// What a test has to say to the server from beside the runtime.
 async fn beside<T: Send + 'static>(talk: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(talk).await.expect("no panic")
 }
 
-/// Somebody who has asked half a question.
+/// A peer with an incomplete request.
 fn half(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("accepted");
     stream.write_all(b"GET /rea").expect("sent");
@@ -93,7 +92,6 @@ fn half(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Waits until the server lets somebody go, without an answer; what it has not read makes that a reset.
 fn is_cut_off(mut stream: TcpStream) {
     let mut answer = String::new();
     if let Err(error) = stream.read_to_string(&mut answer) {
@@ -111,7 +109,7 @@ fn asked(address: SocketAddr) -> Result<String, NoAnswer> {
         .block_on(readiness(&Place::of(address, None)))
 }
 
-/// What is answered, as soon as anything is: [`readiness`] has not much patience, and a machine may be busy.
+/// The first bytes of the answer: [`readiness`] has a short timeout, too short for a busy machine.
 fn answer(address: SocketAddr) -> String {
     let begun = Instant::now();
     loop {
@@ -174,7 +172,8 @@ async fn one_too_many_takes_the_place_of_the_oldest_that_has_not_asked() {
     assert!(served.has_met("max-admin-connections"));
 }
 
-/// Requests that are worked on have no room beyond theirs, so that what is open to all is answered at once; whoever does not read that makes room.
+/// Long requests have separate permits, so that open paths are answered at once; slow readers make
+/// room.
 #[tokio::test]
 async fn what_is_open_to_all_is_answered_however_many_ask_for_something_else() {
     let watches = Watches::new(RecentDeaths::new(Wall(0)), 4);
@@ -207,7 +206,7 @@ async fn what_is_open_to_all_is_answered_however_many_ask_for_something_else() {
     assert!(served.has_met_often("max-admin-connections"));
 }
 
-/// It is not over when it has begun, so its reader is not slow.
+/// A live answer is unfinished by design, so its reader is not slow.
 #[tokio::test]
 async fn a_live_answer_is_not_cut_off_and_ends_with_the_process() {
     let soon = Duration::from_millis(50);
@@ -264,7 +263,7 @@ async fn whoever_reads_on_is_not_too_slow() {
     over.await.expect("no panic");
 }
 
-/// Who goes on reading, but less than a minimum, holds what others wait for.
+/// Readers below the minimum rate hold what others wait for.
 #[test]
 fn whoever_reads_on_but_little_is_too_slow() {
     let in_time = Duration::from_secs(10);
@@ -284,7 +283,7 @@ fn whoever_reads_on_but_little_is_too_slow() {
     assert!(Stage::Reads(u64::MAX).until(answered, in_time) < Some(tokio::time::Instant::now()));
 }
 
-/// Reads up to a line that begins so.
+/// Reads up to a line with this beginning.
 fn until(reader: &mut BufReader<TcpStream>, words: &str) {
     let mut line = String::new();
     while !line.starts_with(words) {

@@ -5,9 +5,9 @@ use maud::{Markup, html};
 use super::text;
 use crate::recent::{MINUTES, MOST_SERIES, Rate};
 
-/// Charts on a page; the rest is a number.
+/// Charts on a page; further queues are summarized.
 const MOST: usize = 20;
-/// A bar is so wide, with its gap, and at most so high.
+/// Width of a bar with its gap.
 const WIDTH: usize = 4;
 const HEIGHT: u64 = 32;
 
@@ -54,7 +54,7 @@ fn peak(rate: &Rate) -> u64 {
     rate.per_minute.iter().copied().max().unwrap_or(0).into()
 }
 
-/// A bar for each minute in which somebody died, the present one at the right.
+/// One bar per minute, the current one at the right.
 fn chart(rate: &Rate, sum: u64) -> Markup {
     let peak = peak(rate).max(1);
     let height = |count: u32| (u64::from(count) * HEIGHT).div_ceil(peak);
@@ -74,7 +74,6 @@ fn chart(rate: &Rate, sum: u64) -> Markup {
     }
 }
 
-/// When the last one died, as far as minutes tell.
 fn last(rate: &Rate) -> String {
     let ago = rate.per_minute.iter().rev().position(|count| *count > 0);
     match ago.unwrap_or(0) {

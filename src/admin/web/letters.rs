@@ -12,10 +12,9 @@ use super::{Answered, Pages, moving, paths, queue, text, told};
 use crate::letter::Summary;
 use crate::machine::Reason;
 
-/// What a list shows of a message.
 const COLUMNS: &str =
     "position,preview,source-queue,reason,died-at,error,routing-key,size,redriven,parked-cause";
-/// Parameters that say which part of the list is meant.
+/// Parameters that select a part of the list.
 const PAGE: [&str; 2] = ["offset", "limit"];
 
 pub(super) async fn list(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {
@@ -55,7 +54,7 @@ fn letters(place: &Place, letters: &[Summary]) -> Markup {
     }
 }
 
-/// A form that works without a script.
+/// Works without JavaScript.
 fn filter(place: &Place, parameters: &Parameters) -> Markup {
     let all = |name: &str| {
         let values = parameters.pairs().filter(|(other, _)| *other == name);
@@ -93,7 +92,6 @@ fn filter(place: &Place, parameters: &Parameters) -> Markup {
     }
 }
 
-/// Links to the pages before and behind.
 fn pager(place: &Place, parameters: &Parameters, query: &str, answer: &Answer<Letters>) -> Markup {
     let number = |wanted: &str| {
         let mut pairs = parameters.pairs();

@@ -9,7 +9,6 @@ use super::page::{Trail, notes, page};
 use super::{Answered, Pages, moving, paths, text, told};
 use crate::letter::{Body, Encoding};
 
-/// What is shown of a message above all else.
 const FACTS: &str = "position,source-queue,reason,died-at,deaths,redriven,exchange,routing-key,error,redelivered,parked-for,parked-cause";
 
 pub(super) async fn show(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {

@@ -5,14 +5,12 @@ use maud::{Markup, html};
 use super::super::parameters::Place;
 use super::{paths, text};
 
-/// Which messages a form is about.
 pub(super) enum Meant {
     All,
     Filtered,
     One,
 }
 
-/// `query` means the messages.
 pub(super) fn forms(place: &Place, query: &str, meant: &Meant) -> Markup {
     let what = match meant {
         Meant::All => "all messages of this queue",

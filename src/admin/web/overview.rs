@@ -15,7 +15,7 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::recent::Rate;
 use crate::redrives::Shown;
 
-/// The first vhost of the settings that the user may enter.
+/// Opens the first vhost of the settings that the user may enter.
 pub(super) async fn first(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {
     let asked = asked?;
     asked.end()?;
@@ -47,7 +47,7 @@ pub(super) async fn of_vhost(
     show(&pages, &asked).await
 }
 
-/// To the queue of a form.
+/// Redirects a form to its queue.
 pub(super) async fn open(request: Request) -> Answered {
     let mut parameters = Parameters::of(request.uri());
     let (vhost, queue) = (parameters.name("vhost")?, parameters.name("queue")?);
@@ -121,7 +121,7 @@ fn others(pages: &Pages, vhost: &Vhost) -> Markup {
     }
 }
 
-/// Of queues that the user may read, and a note if that was not asked of all.
+/// Only queues that the user may read, and a note if some were not checked.
 async fn rates(pages: &Pages, asked: &Asked) -> Result<(Vec<Rate>, Vec<String>), Problem> {
     let now = pages.moves.looks.now();
     let mut rates = pages.watches.recent().rates(&asked.place.vhost, now);
@@ -144,7 +144,6 @@ fn later(unasked: usize) -> Vec<String> {
     (unasked > 0).then(note).into_iter().collect()
 }
 
-/// Links, dead letters, parked messages, limits.
 fn state(pages: &Pages, vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
     let standing = pages.metrics.standing(vhost);
     let reasons = pages.readiness.reasons();

@@ -12,11 +12,11 @@ use crate::amqp::ids::Vhost;
 
 const HTML: &str = "text/html; charset=utf-8";
 
-/// Why there is no page. It is one itself.
+/// Rendered as a page.
 #[derive(Debug)]
 pub(super) struct Refused(Problem);
 
-/// The way to a page: titles and links, the widest first.
+/// Breadcrumbs: titles and links, the widest first.
 pub(super) struct Trail(Vec<(String, String)>);
 
 // === impl Refused ===
@@ -58,7 +58,7 @@ impl Trail {
     }
 }
 
-/// A page of this title. The trail leads to it; its last part is the page itself, or the page above.
+/// The last part of the trail is this page or its parent.
 pub(super) fn page(title: &str, trail: &Trail, content: &Markup) -> Response {
     let whole = whole(title, &trail.0, content).into_string();
     ([(header::CONTENT_TYPE, HTML)], whole).into_response()
@@ -100,7 +100,6 @@ fn whole(title: &str, trail: &[(String, String)], content: &Markup) -> Markup {
     }
 }
 
-/// Of what cannot be shown.
 pub(super) fn refused(Refused(problem): &Refused) -> Response {
     let status = problem.status();
     let title = match status {
@@ -119,7 +118,7 @@ pub(super) fn refused(Refused(problem): &Refused) -> Response {
     problem.answer(HTML, whole(title, &[], &content).into_string())
 }
 
-/// Of what a page of somebody else's leads to.
+/// For links from foreign pages.
 pub(super) fn from_elsewhere(uri: &Uri) -> Response {
     // Only the path: an absolute URI would lead away from here.
     let path = uri.path_and_query().map_or("/", |it| it.as_str());
@@ -138,7 +137,6 @@ pub(super) fn from_elsewhere(uri: &Uri) -> Response {
     (StatusCode::FORBIDDEN, kind, whole).into_response()
 }
 
-/// Facts with their names.
 pub(super) fn facts(facts: &[(&str, Markup)]) -> Markup {
     html! {
         dl.facts {
@@ -149,7 +147,6 @@ pub(super) fn facts(facts: &[(&str, Markup)]) -> Markup {
     }
 }
 
-/// What somebody should know who reads the page.
 pub(super) fn notes(notes: &[String]) -> Markup {
     html! {
         @if !notes.is_empty() {

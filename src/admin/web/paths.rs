@@ -4,7 +4,6 @@ use super::super::parameters::{Parameters, Place};
 use crate::amqp::ids::Vhost;
 use crate::http::escaped;
 
-/// What begins each path of the API.
 const API: &str = "/api/v1";
 
 pub(super) fn vhost(vhost: &Vhost) -> String {
@@ -16,7 +15,6 @@ pub(super) fn queue(place: &Place) -> String {
     format!("{}/queues/{queue}", vhost(&place.vhost))
 }
 
-/// The list of a queue's messages, with these parameters.
 pub(super) fn messages(place: &Place, query: &str) -> String {
     with(&format!("{}/messages", queue(place)), query)
 }
@@ -34,22 +32,22 @@ pub(super) fn live(of: &Vhost) -> String {
     format!("{}/live", vhost(of))
 }
 
-/// Of the API: the last dead letters, and those that come.
+/// API path of recent dead letters, for live updates.
 pub(super) fn deaths(of: &Vhost) -> String {
     format!("{API}{}/deaths", vhost(of))
 }
 
-/// Of the API: what tells of a redrive, or changes it (`/pause`, …).
+/// API path of a redrive, or of a change to it (`/pause`, …).
 pub(super) fn told(of: &Vhost, id: u64, verb: &str) -> String {
     format!("{API}{}{verb}", redrive(of, id))
 }
 
-/// Of the API: what begins a redrive or a purge of the messages that the parameters mean.
+/// API path that starts a redrive or purge.
 pub(super) fn order(place: &Place, what: &str, query: &str) -> String {
     with(&format!("{API}{}/{what}", queue(place)), query)
 }
 
-/// A query of these parameters, as octets; none that are empty.
+/// A query from octets; skips empty values.
 pub(super) fn query<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> String {
     let given = pairs.into_iter().filter(|(_, value)| !value.is_empty());
     let pairs =
@@ -57,7 +55,6 @@ pub(super) fn query<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a [u8])>) ->
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// The parameters of a request but for these names.
 pub(super) fn query_without(parameters: &Parameters, names: &[&str]) -> String {
     let others = parameters.pairs().filter(|(name, _)| !names.contains(name));
     query(others)

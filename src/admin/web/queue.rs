@@ -39,7 +39,6 @@ pub(super) async fn show(State(pages): State<Pages>, asked: Result<Asked, Proble
     Ok(page(&title, &Trail::queue(&place), &content))
 }
 
-/// How far a queue was looked at.
 pub(super) fn looked<T: Serialize>(answer: &Answer<T>) -> Markup {
     html! {
         (told::facts(answer, "queue-type,ready,consumers,looked-at"))
@@ -59,8 +58,8 @@ fn groups(place: &Place, groups: &[Group]) -> Markup {
     }
 }
 
-/// Of those of the same source and reason, whose error begins as theirs. What a group has none of the link cannot say, nor a reason that is none of
-/// RabbitMQ's.
+/// The list of a group's messages. `None`: the group lacks a part, or its reason is unknown to
+/// RabbitMQ.
 fn path(place: &Place, group: &Group) -> Option<String> {
     let source = group.of.as_deref().unwrap_or_default();
     let reason = group.reason.as_deref();

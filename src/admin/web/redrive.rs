@@ -51,7 +51,6 @@ pub(super) async fn show(State(pages): State<Pages>, asked: Result<Asked, Proble
     Ok(page(&title, &Trail::queue(&place), &content))
 }
 
-/// What it is, and its number.
 fn title(shown: &Shown) -> String {
     let what = match shown.to.as_str() {
         "nowhere" => "Purge",

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use crate::letter::is_harmless;
 
-/// A text in which each such character is written as an escape. Line feeds and tabs stay.
+/// Escapes harmful characters, except line feeds and tabs.
 pub(super) fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
@@ -17,7 +17,6 @@ pub(super) fn visible(text: &str) -> String {
     out
 }
 
-/// A name, set apart from the sentence around it.
 pub(super) fn name(text: &str) -> Markup {
     match text {
         "" => html! { span.none { "(empty)" } },
@@ -25,7 +24,7 @@ pub(super) fn name(text: &str) -> Markup {
     }
 }
 
-/// A number with a thin space between thousands.
+/// With thin spaces between thousands.
 pub(super) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -38,12 +37,12 @@ pub(super) fn number(number: u64) -> String {
     out
 }
 
-/// A time in RFC 3339, as people read it; all times are UTC.
+/// RFC 3339, made readable; UTC.
 pub(super) fn time(at: &str) -> Markup {
     html! { time datetime=(at) { (at.replace('T', " ").trim_end_matches('Z')) } }
 }
 
-/// A number of seconds, in one unit: the largest of which there are two.
+/// In the largest unit with a value of at least two.
 pub(super) fn duration(seconds: u64) -> String {
     let units = [(86_400, "days"), (3600, "h"), (60, "min")];
     let unit = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
@@ -51,12 +50,11 @@ pub(super) fn duration(seconds: u64) -> String {
     format!("{} {name}", seconds / unit)
 }
 
-/// A number of octets, as people read it.
 pub(super) fn octets(size: u64) -> String {
     bytesize::ByteSize(size).display().iec().to_string()
 }
 
-/// Hexadecimal digits, as they are, in lines of 16 octets.
+/// In lines of 16 octets.
 pub(super) fn hex_lines(digits: &str) -> String {
     let mut out = String::with_capacity(digits.len() * 2);
     for (at, digit) in digits.chars().enumerate() {

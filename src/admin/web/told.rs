@@ -8,7 +8,7 @@ use super::text;
 use crate::letter::rfc_3339;
 use crate::machine::Wall;
 
-/// A list. `columns`: divided by commas. `link`: where a cell leads, by the place of its row and its column.
+/// `columns`: separated by commas. `link`: by row and column.
 pub(super) fn table<T: Serialize>(
     rows: &[T],
     columns: &str,
@@ -37,7 +37,7 @@ pub(super) fn table<T: Serialize>(
     }
 }
 
-/// These fields of one thing; none: all of them.
+/// `names`: fields to show; empty: all.
 pub(super) fn facts(of: &impl Serialize, names: &str) -> Markup {
     let of = value(of);
     let named: Vec<&str> = match names {
@@ -58,7 +58,7 @@ fn value(of: &impl Serialize) -> Value {
     serde_json::to_value(of).unwrap_or_default()
 }
 
-/// A name of the API for people: `died-at` is `Died at`.
+/// `died-at` becomes `Died at`.
 fn label(name: &str) -> String {
     let words = name.trim_end_matches("-seconds").replace('-', " ");
     let mut chars = words.chars();
@@ -86,7 +86,6 @@ fn cell(name: &str, value: &Value) -> Markup {
     }
 }
 
-/// An exchange, and the key there.
 pub(super) fn target(target: &impl Serialize) -> Markup {
     let target = value(target);
     html! {

@@ -17,23 +17,19 @@ use super::{Shown, is_meant};
 use crate::amqp::ids::ShortStr;
 use crate::net::permits::Permit;
 
-/// A reader that hears nothing is told so often that it is still heard.
+/// Interval of comments that keep an idle connection alive.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
-/// How many are looked up at once.
 const BATCH: usize = 100;
 
 pub(super) struct Reader {
     pub(super) rights: Rights,
-    /// Who reads, and the vhost.
     pub(super) asked: Asked,
-    /// Only what died in this one.
     pub(super) queue: Option<ShortStr>,
 }
 
 pub(super) struct Live {
     watches: Watches,
     reader: Reader,
-    /// The number of the last one that was looked at.
     at: u64,
     until: Instant,
     ready: VecDeque<Event>,
@@ -44,7 +40,7 @@ pub(super) struct Live {
 // === impl Live ===
 
 impl Live {
-    /// Of those behind `after`; else of those that come.
+    /// Starts after `after`; without it, with new deaths.
     pub(super) fn new(
         watches: Watches,
         reader: Reader,
@@ -66,7 +62,6 @@ impl Live {
         live
     }
 
-    /// What is written, until it is over.
     pub(super) fn events(self) -> impl Stream<Item = Result<Event, Infallible>> {
         unfold(self, |mut live| async move {
             let event = live.next().await?;
@@ -93,7 +88,6 @@ impl Live {
         }
     }
 
-    /// Looks up the next ones, or waits for them.
     async fn look(&mut self) {
         let recent = self.watches.recent().clone();
         let listed = recent.list(&self.reader.asked.place.vhost, self.at, BATCH);
@@ -145,7 +139,7 @@ impl Live {
         }
     }
 
-    /// Nothing but the number to go on with.
+    /// Only the number to continue with.
     fn sign_of_life(&mut self) {
         let event = Event::default().id(self.at.to_string()).comment("");
         self.ready.push_back(event);
