@@ -40,15 +40,14 @@ pub use parts::{patient, retries};
 
 use shared::Shared;
 
-/// For so long clients wait for what was recorded of redeclared queues: not for the end of an alarm.
+/// How long clients wait for the record of redeclared queues: not for the end of an alarm.
 pub const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A proxy whose ports are bound.
 pub struct App {
     listener: Listener,
     client_ports: Ports,
     admin_ports: Ports,
-    /// For all that is asked at these, so that nobody who asks much stands between a client and its session.
+    /// Runs the admin port, so that many requests there do not delay sessions.
     admin_thread: Background,
     certificates: Certificates,
     management: Option<Management>,
@@ -58,24 +57,22 @@ pub struct App {
     hub: Hub,
     vhosts: Vec<Vhost>,
     live: Live,
-    /// Cancelled when clients are accepted.
     listens: CancellationToken,
     notes: Vec<(String, &'static str)>,
 }
 
-/// A proxy that cannot begin.
+/// Why the proxy cannot start.
 #[derive(Debug, Error)]
 pub enum BindError {
-    /// `worker-threads` is more than the system allows.
+    /// `worker-threads` exceeds the system's limit.
     #[error("cannot start the threads of `worker-threads`")]
     Threads(#[source] std::io::Error),
-    /// A file of certificates was replaced by a wrong one since the settings were read.
+    /// A certificate file was replaced by an invalid one after the settings were read.
     #[error("{0}")]
     Certificates(String),
-    /// What the service manager handed over cannot be used.
     #[error("cannot use the socket that was handed over")]
     Handed(#[source] std::io::Error),
-    /// The port is taken, or the address is not ours.
+    /// The port is in use, or the address is not local.
     #[error("cannot listen on `{setting}` {address}")]
     Listen {
         setting: &'static str,
@@ -99,7 +96,8 @@ impl BindError {
 // === impl App ===
 
 impl App {
-    /// Binds both ports; clients wait in the kernel's queue until [`App::run`]. `handed`: where clients come already, in place of `listen`.
+    /// Binds both ports; clients wait in the kernel's queue until [`App::run`]. `handed`: a
+    /// listening socket from the service manager, instead of `listen`.
     ///
     /// # Errors
     /// When a port cannot be bound.
@@ -160,17 +158,14 @@ impl App {
         })
     }
 
-    /// What of it can be changed while it runs.
     pub fn live(&self) -> Live {
         self.live.clone()
     }
 
-    /// The threads that serve clients.
     pub fn workers(&self) -> Workers {
         self.listener.workers.clone()
     }
 
-    /// Done when clients are accepted.
     pub fn listens(&self) -> impl Future<Output = ()> + use<> {
         self.listens.clone().cancelled_owned()
     }
@@ -246,7 +241,6 @@ async fn unless_draining(drain: &Drain, future: impl Future) {
     }
 }
 
-/// Where the admin port has no TLS.
 fn warn_of_passwords(admin: &Ports) {
     let open = |(addr, tls): &(At, bool)| !tls && !addr.is_local();
     for (addr, _) in admin.addresses().filter(open) {

@@ -21,7 +21,6 @@ pub use doctor::Doctor;
 pub use proxy::{AdminPort, Output, Printing, Proxy};
 pub use retries::{List, Purge, Release, Retries, Waiting};
 
-/// What a new user types first.
 const AFTER_HELP: &str = "\
 Examples:
   dlx-proxy run --upstream amqp://proxy:secret@rabbit    proxy on 127.0.0.1:5673
@@ -137,7 +136,7 @@ pub struct Demo {
     pub printing: Printing,
 }
 
-/// Prints help, or what was typed wrongly: a URL that stands where none belongs is not shown with its password.
+/// Prints help or the usage error. A misplaced URL is shown without its password.
 pub fn print(said: &clap::Error) {
     let typed: Vec<_> = std::env::args_os().collect();
     let typed = typed.iter().map(|typed| typed.to_string_lossy());
@@ -155,7 +154,6 @@ pub fn print(said: &clap::Error) {
 // === impl Settings ===
 
 impl Settings {
-    /// All sources of settings of this process.
     pub fn sources(self) -> Sources {
         let flags = [
             ("upstream", self.upstream),

@@ -2,7 +2,8 @@
 
 use crate::plain;
 
-/// The rows, a line each, whatever stands in them. The first is the heading, and each cell is as wide as the widest of its column.
+/// Rows as text, one per line; the first one is the heading. Columns are as wide as their widest
+/// cell.
 pub(crate) fn aligned<Row: AsRef<[String]>>(rows: &[Row]) -> String {
     let mut widths = Vec::new();
     let line =

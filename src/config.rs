@@ -37,112 +37,87 @@ pub use hook_url::HookUrl;
 pub use raw::{ADMIN_CA_FILE, Mistake, Mistakes, PASSWORD, Sources, USERNAME};
 pub use url::{ManagementUrl, Secret, Upstream};
 
-/// Every setting with its default and its meaning, as printed by `dlx-proxy config default`.
+/// Printed by `dlx-proxy config default`.
 pub const DEFAULT_TOML: &str = include_str!("config/default.toml");
 
-/// Values that nobody tunes, read as settings are.
+/// Limits that nobody tunes; parsed like settings.
 pub const FIXED_TOML: &str = include_str!("config/fixed.toml");
 
-/// The settings in force. `default.toml` says what each means to a user; names there are these with `-` for `_`.
+/// The settings in force. `default.toml` describes each; names there have `-` for `_`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Config {
-    /// Where AMQP clients connect without TLS.
     #[serde(serialize_with = "none_as_empty")]
     pub listen: Option<At>,
-    /// Where they connect with TLS.
     #[serde(serialize_with = "none_as_empty")]
     pub listen_tls: Option<SocketAddr>,
-    /// Load balancers that say by the PROXY protocol where their connections come from.
+    /// Load balancers that send a PROXY header.
     pub listen_proxy_protocol: Trusted,
-    /// Where health, readiness and metrics are served without TLS.
     #[serde(serialize_with = "none_as_empty")]
     pub admin: Option<SocketAddr>,
-    /// Where they are served with TLS.
     #[serde(serialize_with = "none_as_empty")]
     pub admin_tls: Option<SocketAddr>,
-    /// Whether the admin port shows dead letters to users of the broker.
     pub admin_api: bool,
-    /// The broker, and the user of the proxy's own links.
     pub upstream: Upstream,
-    /// Whether the broker is told by the PROXY protocol where clients come from.
+    /// Whether connections to the broker begin with a PROXY header.
     pub upstream_proxy_protocol: Told,
-    /// Which of its nodes is asked first.
     pub upstream_order: Order,
-    /// RabbitMQ's management API, if the proxy may read it.
     #[serde(serialize_with = "none_as_empty")]
     pub management_url: Option<ManagementUrl>,
-    /// Vhosts whose links are opened at start and count for readiness.
+    /// Opened at start; they count for readiness.
     pub vhosts: Vec<Vhost>,
-    /// Whether the proxy is ready although the broker refuses its user there.
     pub ready_when_refused: bool,
-    /// The names of the proxy's own exchanges and queues; their first part is what is set.
+    /// From the setting `prefix`.
     #[serde(rename = "prefix")]
     pub names: Names,
-    /// Whose the dead letters of queues are.
     pub mode: Mode,
-    /// What becomes of a declare that differs from its queue only in where its dead letters go.
     pub declares: Declares,
-    /// Where dead letters are told of, if anywhere.
     #[serde(serialize_with = "none_as_empty")]
     pub on_dead_letter: Option<HookUrl>,
-    /// What counts of an `x-death` that a client publishes.
     pub history: History,
-    /// What becomes of a dead letter that no queue takes.
     pub on_unroutable: OnUnroutable,
-    /// Type of the intake queue.
     pub intake_queue_type: QueueType,
-    /// `prefetch_count` of the intake consumer.
     pub intake_prefetch: u16,
-    /// Threads that sessions run on; `auto` is resolved already.
+    /// `auto` is resolved already.
     pub worker_threads: usize,
     pub log_format: LogFormat,
-    /// Those above need a restart, these do not.
+    /// Settings above need a restart.
     #[serde(flatten)]
     pub reloadable: Reloadable,
 }
 
-/// The settings that a reload changes in a running proxy: `app::Live` puts them into force.
+/// Settings that a reload changes; `app::Live` applies them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Reloadable {
-    /// Those that machines read at the moment of use.
     #[serde(flatten)]
     pub limits: Limits,
-    /// For the messages that the proxy holds, of one vhost: its parts are below, and in the limits.
+    /// For the messages held per vhost. Its parts are below and in the limits.
     #[serde(serialize_with = "as_size")]
     pub memory: usize,
-    /// Client connections at once.
     pub max_connections: Clients,
-    /// Bytes of unsettled deliveries kept by the whole process.
+    /// Unsettled deliveries kept by the whole process, in bytes.
     #[serde(skip)]
     pub retained_bytes: usize,
-    /// Connections to the admin port at once.
     pub max_admin_connections: usize,
-    /// Looks into queues at once.
     pub max_looks: usize,
-    /// Headers in which applications say what went wrong.
+    /// Where applications write their errors.
     pub error_headers: ErrorHeaders,
-    /// Certificates, and whom to trust.
     #[serde(flatten)]
     pub tls: tls::Settings,
-    /// Time that sessions have to settle after the stop signal.
+    /// How long sessions may settle after the stop signal.
     #[serde(with = "humantime_serde")]
     pub drain_timeout: Duration,
-    /// The least important lines that are still written.
     pub log_level: LogLevel,
     /// The proxy's own policies, in the order of the file.
     #[serde(rename = "policy", skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Policy>,
 }
 
-/// What counts of an `x-death` that a client publishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum History {
-    /// Count on, on every version of the broker.
     Continue,
-    /// Forget it where the broker does.
     Broker,
 }
 
@@ -150,11 +125,10 @@ pub enum History {
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     Text,
-    /// One object a line.
     Json,
 }
 
-/// The least important lines that are still written, fewest first.
+/// From the fewest lines to the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
@@ -171,15 +145,14 @@ const LENIENT_OF_REJECTS_ONLY: &str = "in mode `rejects-only` what a lenient dec
 // === impl Config ===
 
 impl Config {
-    /// The settings in force for these sources.
-    ///
     /// # Errors
-    /// Every mistake in them, each with its place and remedy. A value that a stronger source overrules is not looked at.
+    /// All mistakes, each with its place and remedy. Values that a stronger source overrides are
+    /// not checked.
     pub fn load(sources: &Sources) -> Result<Self, Mistakes> {
         check::check(raw::read(sources))
     }
 
-    /// The default limits, but small where tests meet one.
+    /// The defaults, but small where tests reach a limit.
     #[cfg(test)]
     pub(crate) fn limits_of_tests() -> Limits {
         Limits {
@@ -191,7 +164,6 @@ impl Config {
         }
     }
 
-    /// What of the proxy speaks TLS.
     pub fn tls_uses(&self) -> tls::Uses {
         let management = self.management_url.as_ref();
         tls::Uses {
@@ -202,7 +174,7 @@ impl Config {
         }
     }
 
-    /// What does less than it seems to: the policy, or the setting, and why.
+    /// Settings and policies with less effect than they seem to have, and why.
     pub fn notes(&self) -> Vec<(String, &'static str)> {
         let mut notes = Vec::new();
         if self.mode == Mode::RejectsOnly && self.declares == Declares::Lenient {
@@ -234,7 +206,7 @@ impl Config {
         notes
     }
 
-    /// The settings as a file of settings, in the order of `default.toml`, passwords hidden.
+    /// A file of settings in the order of `default.toml`, passwords hidden.
     pub fn to_toml(&self) -> String {
         let table = difference::table(self);
         let names = DEFAULT_TOML
@@ -254,13 +226,13 @@ impl Config {
 }
 
 impl Default for Config {
-    /// What `default.toml` says.
+    /// The values of `default.toml`.
     fn default() -> Self {
         Self::load(&Sources::default()).expect("default.toml has no mistakes: a test loads it")
     }
 }
 
-/// Writes a size in its largest even unit, so that what is printed reads back as the same number.
+/// In the largest unit without a remainder, so that it reads back as the same number.
 fn as_size<S: Serializer>(bytes: &usize, serializer: S) -> Result<S::Ok, S::Error> {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let even = |(_, power): &(_, u32)| *bytes > 0 && bytes.trailing_zeros() >= *power;
@@ -270,7 +242,8 @@ fn as_size<S: Serializer>(bytes: &usize, serializer: S) -> Result<S::Ok, S::Erro
     }
 }
 
-/// What is absent is written as it is read: as `""`. TOML has no null, and a setting left out would look forgotten.
+/// Absent values print as `""`, as they are read. TOML has no null, and a missing setting would
+/// look forgotten.
 fn none_as_empty<S: Serializer, U: Display>(
     url: &Option<U>,
     serializer: S,

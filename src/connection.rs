@@ -15,12 +15,10 @@ use kit::Kit;
 
 mod kit;
 
-/// As whom to connect, and how.
 #[derive(Clone)]
 pub struct Access {
     pub user: ShortStr,
     pub password: String,
-    /// What is spoken below AMQP.
     pub way: Way,
 }
 
@@ -30,7 +28,7 @@ impl Access {
     /// A connection in that vhost, at that address. `name`: as the management UI shows it.
     ///
     /// # Errors
-    /// What the broker says, or the system.
+    /// From the broker or the system.
     pub async fn connect_at(
         &self,
         address: &Address,

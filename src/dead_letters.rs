@@ -48,7 +48,7 @@ const HANDLED: List = List {
     more: "causes",
 };
 
-/// Of `retries`, which need no proxy.
+/// For `retries`, which needs no proxy.
 pub const WAITING: List = List {
     name: "delay-queues",
     usual: "vhost,queue,waiting,leaving,looked-at",
@@ -60,14 +60,12 @@ pub const RELEASED: List = List {
     more: "",
 };
 
-/// Of `demo`.
 pub const DEMO: List = List {
     name: "dead-letters",
     usual: "queue,reason,count,exchange,routing-keys,time",
     more: "",
 };
 
-/// Why nothing is printed.
 #[derive(Debug, Error)]
 pub enum Failed {
     #[error(transparent)]
@@ -86,10 +84,10 @@ pub enum Failed {
     NotAsked(#[from] io::Error),
     #[error("cannot listen to Ctrl-C")]
     NoSignals(#[source] io::Error),
-    /// Something is missing in the answer, or has another form.
+    /// The answer lacks a field, or has another form.
     #[error("the proxy answers otherwise than expected: it may be of another version")]
     Strange,
-    /// Numbers begin anew with each process.
+    /// Redrive numbers begin anew with each process.
     #[error("the proxy was restarted, which ended this redrive: what had not gone is in its queue")]
     Restarted,
 }
@@ -97,27 +95,25 @@ pub enum Failed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     pub answer: String,
-    /// What somebody should know beside it, a sentence each; empty where the answer has it.
+    /// One sentence each; empty if the answer contains them.
     pub notes: Vec<String>,
 }
 
-/// What became of the messages that were meant.
+/// Determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All have gone; or it was only asked for a beginning or a number, and there is one.
+    /// All messages moved; with `--no-wait` or `--dry-run`: the request succeeded.
     All,
-    /// Some stay, or it was cancelled.
+    /// Some messages stay, or it was cancelled.
     InPart,
-    /// None has gone, or it failed.
+    /// None moved, or it failed.
     Failed,
-    /// Nobody waits for the end any more.
+    /// The user stopped waiting.
     Left,
 }
 
-/// Asks, and says what was answered.
-///
 /// # Errors
-/// When there is no answer, or a column that there is not was asked for.
+/// No answer, or an unknown column.
 pub async fn dead_letters(
     client: &Client,
     asked: &DeadLetters,
@@ -172,8 +168,6 @@ async fn change(
     Ok((Said::of(&answer, &place.printing, None)?, Outcome::All))
 }
 
-/// The queues that the proxy handles, and how.
-///
 /// # Errors
 /// As above.
 pub async fn handled(
@@ -185,7 +179,7 @@ pub async fn handled(
     get(client, &path, &asked.place.printing, Some(&HANDLED)).await
 }
 
-/// `list`: `None`, if the answer tells of one thing.
+/// `list`: `None` for an answer about one thing.
 async fn get(
     client: &Client,
     path: &str,
@@ -200,10 +194,10 @@ async fn get(
 // === impl Said ===
 
 impl Said {
-    /// An answer, and the list of it that is shown; `None`: all of it.
+    /// The answer, or its list.
     ///
     /// # Errors
-    /// When there is no such column.
+    /// An unknown column.
     pub fn of(answer: &Value, printing: &Printing, list: Option<&List>) -> Result<Said, Failed> {
         let Printing {
             output,
@@ -222,7 +216,7 @@ impl Said {
         Ok(Said::text(text, answer))
     }
 
-    /// This text, and the notes of the answer.
+    /// With the notes of the answer.
     fn text(text: String, answer: &Value) -> Said {
         let left_out = answer["left-out"].as_u64().filter(|left_out| *left_out > 0);
         let left_out = left_out.map(|left_out| format!("{left_out} more are left out"));
@@ -238,7 +232,6 @@ impl Said {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Of an answer that went no further for this reason, if it has one: whether it shows all that was asked for.
     fn of_look(stopped: Option<&str>) -> Outcome {
         match stopped {
             None | Some("end" | "enough") => Outcome::All,

@@ -23,31 +23,27 @@ mod report;
 
 pub use report::{DeadLetters, Wrong};
 
-/// For each part: connecting, dying, cleaning up. A TTL of [`TTL`] and three confirms take well under a second.
+/// For each part: connecting, dying, cleaning up. Normally well under a second.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of the message that expires, in milliseconds.
+/// In milliseconds, for the message that expires.
 const TTL: &str = "200";
-/// Queues of a demonstration that was killed vanish by themselves, and the exchange with the last binding.
+/// Queues of a killed demonstration delete themselves, and the exchange goes with its last binding.
 const UNUSED_FOR: i32 = 5 * 60 * 1000;
 
-/// Why there is no result.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The text is not quoted: it may hold a password.
+    /// Does not quote the text, which may have a password.
     #[error("--url: {0}; write it like \"amqp://user:password@host:5673\"")]
     Url(&'static str),
-    /// Somebody is there, but says nothing.
+    /// Accepted the connection, but does not answer.
     #[error("no answer within {} seconds", PATIENCE.as_secs())]
     Silent,
-    /// Nobody there, or refused.
     #[error("cannot connect: {0}")]
     Connect(lapin::Error),
-    /// Something was refused, or the connection was lost.
     #[error("the demonstration was interrupted: {0}")]
     Interrupted(lapin::Error),
 }
 
-/// The objects of one demonstration.
 struct Names {
     exchange: String,
     dead: String,
@@ -56,10 +52,11 @@ struct Names {
     overflowing: String,
 }
 
-/// Lets three messages die at `url` and collects their dead letters, until all are there or 30 seconds have passed.
+/// Lets three messages die at `url` and collects their dead letters, for at most 30 seconds.
 ///
 /// # Errors
-/// The connection cannot be opened, or breaks. Dead letters that are missing or wrong are not errors here: see [`DeadLetters::check`].
+/// The connection fails. Missing or wrong dead letters are no errors here: see
+/// [`DeadLetters::check`].
 pub async fn run(url: &str) -> Result<DeadLetters, Error> {
     let uri = uri(url).map_err(Error::Url)?;
     let properties = ConnectionProperties::default().with_connection_name("dlx-proxy demo".into());
@@ -81,7 +78,8 @@ pub async fn run(url: &str) -> Result<DeadLetters, Error> {
     Ok(DeadLetters::new(names.expected(), seen))
 }
 
-/// A `/` at its end means nothing, as in `upstream`; `AMQPUri` would take it for a vhost without a name, and an IPv6 address for `localhost`.
+/// Ignores a `/` at the end, like `upstream`; `AMQPUri` would take it for a vhost without a name,
+/// and an IPv6 address for `localhost`.
 fn uri(text: &str) -> Result<AMQPUri, &'static str> {
     let url = Url::parse(text)?;
     let mut uri: AMQPUri = text.trim().parse().map_err(|_| "not an AMQP URL")?;
@@ -153,7 +151,7 @@ async fn publish(channel: &Channel, queue: &str, body: &str) -> lapin::Result<()
     published.await?.await.map(drop)
 }
 
-/// What the newest entry of `x-death` says; what is missing or of another type stays empty, and is found wrong later.
+/// From the newest entry of `x-death`. Invalid fields stay empty, which the check reports.
 fn dead_letter(delivery: &Delivery) -> Value {
     let headers = delivery.properties.headers().as_ref();
     let deaths = headers.and_then(|headers| headers.inner().get("x-death"));
@@ -188,7 +186,7 @@ fn since_1970() -> Duration {
 // === impl Names ===
 
 impl Names {
-    /// Two demonstrations at once do not meet.
+    /// Unique, so that demonstrations do not collide.
     fn new() -> Self {
         let name = format!(
             "demo-{:x}{:04x}",
@@ -205,7 +203,7 @@ impl Names {
         }
     }
 
-    /// The dead letters as they ought to be, in the order of the table.
+    /// In the order of the table.
     fn expected(&self) -> Vec<Value> {
         let dead = |queue: &str, reason: &str, body: &str, original_expiration: &str| {
             json!({
@@ -262,7 +260,8 @@ impl Names {
         bind.await
     }
 
-    /// On a channel of its own: an error may have closed the other. To delete what is not there is no error.
+    /// On a new channel, because an error may have closed the other. Deleting a missing object is
+    /// no error.
     async fn delete_and_close(&self, connection: &Connection) -> lapin::Result<()> {
         let channel = connection.create_channel().await?;
         for queue in [&self.rejected, &self.expired, &self.overflowing, &self.dead] {

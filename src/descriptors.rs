@@ -7,23 +7,21 @@ use tracing::{debug, warn};
 
 /// Its own connection, and one to the broker.
 const PER_CLIENT: usize = 2;
-/// The same for somebody at the admin port, who may have a queue looked into.
+/// An admin connection, and one to the broker for a look.
 const PER_ADMIN: usize = 2;
 /// Listeners, pollers, links and redrives.
 const OWN: usize = 64;
 
-/// Clients that are accepted where nobody has set a number, though more had room.
+/// Limit without a setting, even if there is room for more.
 const MOST_BY_ITSELF: usize = 20_000;
 
-/// How many clients may be connected at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
     Auto,
-    /// So many, as somebody has set it.
     Number(usize),
 }
 
-/// Raises the soft limit, which is 1,024 in many places, to the hard one.
+/// Raises the soft limit, often 1,024, to the hard one.
 pub fn raise() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -34,7 +32,7 @@ pub fn raise() {
     }
 }
 
-/// Warns if fewer clients fit than somebody has asked for.
+/// Warns if fewer clients fit than configured.
 pub fn warn_of_few(clients: Clients, max_admin_connections: usize) {
     let (limit, room) = room(max_admin_connections);
     if let Some(max_connections) = clients.without_room(room) {
@@ -47,8 +45,8 @@ pub fn warn_of_few(clients: Clients, max_admin_connections: usize) {
     }
 }
 
-/// How many clients are accepted at once: as many as the settings allow, but no more than have room. The others wait in the kernel's queue:
-/// whoever was accepted without a descriptor for its connection to the broker would be closed.
+/// Concurrent clients: as configured, but not more than fit. Others wait in the kernel's queue. A
+/// client without a descriptor for its broker connection would have to be closed.
 pub fn permits(clients: Clients, max_admin_connections: usize) -> usize {
     let most = match clients {
         Clients::Auto => MOST_BY_ITSELF,
@@ -58,7 +56,6 @@ pub fn permits(clients: Clients, max_admin_connections: usize) -> usize {
     most.min(room(max_admin_connections).1.max(1))
 }
 
-/// The limit, and how many clients have room beside all else.
 pub fn room(max_admin_connections: usize) -> (usize, usize) {
     let limit = limit();
     (limit, clients(limit, max_admin_connections))
@@ -69,7 +66,6 @@ fn limit() -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// How many clients have room beside all else.
 fn clients(limit: usize, max_admin_connections: usize) -> usize {
     let others = max_admin_connections.saturating_mul(PER_ADMIN);
     limit.saturating_sub(OWN).saturating_sub(others) / PER_CLIENT
@@ -78,7 +74,7 @@ fn clients(limit: usize, max_admin_connections: usize) -> usize {
 // === impl Clients ===
 
 impl Clients {
-    /// The number that somebody has set, if fewer have room.
+    /// The configured number, if it does not fit.
     pub fn without_room(self, room: usize) -> Option<usize> {
         match self {
             Clients::Number(number) if number > room => Some(number),

@@ -46,29 +46,23 @@ const NAME: &str = "dlx-proxy doctor";
 
 #[derive(Clone)]
 pub struct Patient {
-    /// The nodes of the broker, and how their names are looked up.
+    /// With their name lookup.
     pub nodes: Vec<Node>,
     pub resolver: Resolver,
     pub access: Access,
-    /// As one of its clients does.
     pub client: Option<Access>,
-    /// The user of other clients, whose permissions are read.
     pub client_user: Option<String>,
     pub vhosts: Vec<Vhost>,
-    /// The names of the proxy's own objects.
     pub names: Names,
-    /// Declares of some queues may differ from them, so that the proxy keeps a record of those.
+    /// Declares of some queues may differ, so the proxy keeps a record.
     pub has_record: bool,
     pub intake_queue_type: QueueType,
-    /// RabbitMQ's management API, if its place is known.
     pub management: Option<Api>,
-    /// The admin port of the proxy, which may run or not.
+    /// Of the proxy, which need not run.
     pub admin: Option<Place>,
-    /// The proxy's own certificates.
     pub certificates: Vec<Certified>,
-    /// How many clients should have room.
+    /// The configured number.
     pub max_connections: Clients,
-    /// The same of those at the admin port.
     pub max_admin_connections: usize,
 }
 
@@ -83,7 +77,7 @@ impl Patient {
     }
 }
 
-/// Looks at everything; it takes some seconds, more where something does not answer.
+/// Takes some seconds, more if something does not answer.
 pub async fn examine(patient: &Patient) -> Report {
     let mut report = Report::default();
     own::examine(patient, &mut report).await;
@@ -105,7 +99,6 @@ mod tests {
     use crate::net::nodes::resolver;
     use crate::net::proxy_protocol::Told;
 
-    /// One vhost, and nothing else.
     pub(super) fn anybody() -> Patient {
         let way = Way {
             tls: None,

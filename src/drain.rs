@@ -15,29 +15,28 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-/// What ends together, in the order in which it ends.
+/// In the order in which they end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Nothing new is accepted.
+    /// No new connections.
     Listener,
     /// Clients are closed once their withheld rejects are settled.
     Sessions,
-    /// No new signals are taken, what was taken is settled.
+    /// No new signals; the held ones are settled.
     Intake,
     Publisher,
     /// Last, so that the end can be watched.
     Admin,
 }
 
-/// A handle to the end of the process. Clones are the same drain.
+/// Clones share one drain.
 #[derive(Clone, Debug)]
 pub struct Drain(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Somebody asked for the end.
     begun: CancellationToken,
-    /// Somebody asked twice: nothing is waited for.
+    /// A second request: no more waiting.
     hurried: CancellationToken,
     phases: [Stage; Phase::ALL.len()],
     /// In milliseconds.
@@ -52,16 +51,15 @@ struct Stage {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Every task ended by itself.
+    /// All tasks ended by themselves.
     Settled,
-    /// The grace passed, or somebody hurried, while this many tasks still ran.
+    /// Tasks still running when the grace ended, or at a second request.
     Cut(usize),
 }
 
 // === impl Phase ===
 
 impl Phase {
-    /// In the order in which they end.
     pub const ALL: [Phase; 5] = [
         Phase::Listener,
         Phase::Sessions,
@@ -74,7 +72,7 @@ impl Phase {
 // === impl Drain ===
 
 impl Drain {
-    /// `grace`: how long all phases may take together.
+    /// `grace`: for all phases together.
     pub fn new(grace: Duration) -> Self {
         let drain = Self(Arc::new(Inner {
             begun: CancellationToken::new(),
@@ -86,7 +84,7 @@ impl Drain {
         drain
     }
 
-    /// Changes the time that sessions get. A drain that has begun keeps the one that it began with.
+    /// A drain that has begun keeps its grace.
     pub fn set_grace(&self, grace: Duration) {
         let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.0.grace.store(grace, Ordering::Relaxed);
@@ -96,10 +94,10 @@ impl Drain {
         Duration::from_millis(self.0.grace.load(Ordering::Relaxed))
     }
 
-    /// Lets SIGTERM and SIGINT begin the drain; the second of them ends it at once.
+    /// SIGTERM and SIGINT begin the drain; a second one ends it at once.
     ///
     /// # Errors
-    /// The system does not let us listen to signals.
+    /// Signals cannot be handled.
     pub fn on_signals(&self) -> io::Result<JoinHandle<()>> {
         let (mut term, mut int) = (
             signal(SignalKind::terminate())?,
@@ -120,23 +118,19 @@ impl Drain {
         }))
     }
 
-    /// Begins the drain. What is to be done then is done by [`Drain::finish`].
     pub fn begin(&self) {
         self.0.begun.cancel();
     }
 
-    /// Waits for nothing any more.
     pub fn hurry(&self) {
         self.0.begun.cancel();
         self.0.hurried.cancel();
     }
 
-    /// Done when the drain begins.
     pub async fn begun(&self) {
         self.0.begun.cancelled().await;
     }
 
-    /// Done when the tasks of this phase are to end.
     pub fn stopped(&self, phase: Phase) -> WaitForCancellationFutureOwned {
         self.stage(phase).stop.clone().cancelled_owned()
     }
@@ -149,7 +143,7 @@ impl Drain {
         self.stage(phase).tasks.spawn_on(task, runtime)
     }
 
-    /// Runs a task of this phase, which the drain waits for.
+    /// Runs a task of this phase; the drain waits for it.
     pub fn spawn<F>(&self, phase: Phase, task: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
@@ -157,7 +151,8 @@ impl Drain {
         self.stage(phase).tasks.spawn(task)
     }
 
-    /// Stops phase after phase and waits for its tasks, until the grace has passed or somebody hurries. Tasks that are left are told to stop too.
+    /// Stops phase after phase and waits for its tasks, until the grace is over or a second request
+    /// comes. Remaining tasks are told to stop too.
     pub async fn finish(&self) -> Ended {
         self.begin();
         let end = Instant::now() + self.grace();

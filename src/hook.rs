@@ -23,22 +23,21 @@ use self::batch::{Batch, Waiting};
 
 mod batch;
 
-/// For so long a dead letter waits for others that go with it.
+/// How long a dead letter waits for others of its batch.
 const GATHERED_FOR: Duration = Duration::from_secs(1);
-/// How often a batch is posted, before it is dropped.
+/// Posts of a batch before it is dropped.
 const ATTEMPTS: u32 = 5;
-/// For so long one POST may take, from the connect to the status of the answer.
+/// For one POST, from connect to status.
 const PATIENCE: Duration = Duration::from_secs(5);
 const WAITS: Waits = Waits {
     pause: Duration::from_secs(1),
     last: Duration::from_secs(5),
 };
 
-/// Takes dead letters for the hook. Clones are the same.
+/// Clones share one queue.
 #[derive(Clone)]
 pub struct Hook(Arc<Inner>);
 
-/// Where dead letters are posted.
 #[derive(Clone)]
 pub struct Server {
     pub place: Place,
@@ -46,7 +45,7 @@ pub struct Server {
     pub login: Option<Login>,
 }
 
-/// Why the server has not taken a batch, or nobody knows.
+/// Why a batch was not accepted, or may not have been.
 #[derive(Debug, Error)]
 enum NotTaken {
     #[error(transparent)]
@@ -57,9 +56,9 @@ enum NotTaken {
 
 #[derive(Clone, Copy)]
 struct Waits {
-    /// After the first time that a batch was posted in vain; it doubles.
+    /// After the first failure of a batch; doubles each time.
     pause: Duration,
-    /// When the process ends, what waits is posted for so long.
+    /// Time to post remaining batches at shutdown.
     last: Duration,
 }
 
@@ -75,7 +74,7 @@ struct Inner {
 // === impl Server ===
 
 impl Server {
-    /// Done when the server has said that all is well.
+    /// Fails unless the server answers with success.
     async fn post(&self, body: Bytes) -> Result<(), NotTaken> {
         let request = Request::post(&self.target).header(header::CONTENT_TYPE, "application/json");
         let posting =
@@ -109,7 +108,7 @@ impl Hook {
         }))
     }
 
-    /// A dead letter came to its end. Neither waits nor fails.
+    /// Never waits or fails.
     pub fn add(&self, vhost: &Vhost, at: Wall, dead: &Arc<DeadLetter>) {
         let Inner {
             limits, metrics, ..
@@ -126,7 +125,6 @@ impl Hook {
         self.0.more.notify_one();
     }
 
-    /// Posts until `stopped`, and then what is left.
     pub async fn run(self, stopped: impl Future<Output = ()>) {
         let stop = CancellationToken::new();
         let posting = self.post_on(stop.clone());
@@ -147,7 +145,7 @@ impl Hook {
         *waiting = Waiting::default();
     }
 
-    /// Ends when it is stopped and nothing is left.
+    /// Ends when stopped and empty.
     async fn post_on(&self, stop: CancellationToken) {
         let mut is_failing = false;
         loop {
@@ -164,7 +162,7 @@ impl Hook {
         }
     }
 
-    /// Done when there is a whole batch, or one that has waited for long enough.
+    /// Ready with a full batch, or when the oldest has waited long enough.
     async fn gathered(&self, stop: &CancellationToken) {
         let until_full = async {
             while !self.waiting().fill_a_batch() {
@@ -222,7 +220,7 @@ fn ended(metrics: &Metrics, outcome: &'static str, letters: usize) {
     counter.inc_by(letters as u64);
 }
 
-/// Once, until it goes well again.
+/// Logs once until a post succeeds.
 fn said(error: &NotTaken, again: bool) {
     match again {
         false => {

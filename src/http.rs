@@ -24,38 +24,34 @@ mod place;
 
 pub use place::Place;
 
-/// What needs no escape in a path or a query, whatever it stands for.
+/// Escapes everything that could have a meaning in a path or query.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')
     .remove(b'~');
 
-/// How long a server may take to accept, whatever else is waited for.
+/// Connect timeout, whatever else is waited for.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Why the body of an answer cannot be had: it broke off, or is too long.
+/// The body broke off, or is too long.
 pub(crate) type BadBody = Box<dyn std::error::Error + Send + Sync>;
 
-/// Name and password of HTTP Basic.
 pub type Login = (Bytes, Bytes);
 
-/// A connection on which requests can be made, one after the other.
 pub(crate) struct Requests {
     place: Place,
     login: Option<Login>,
     sender: SendRequest<Full<Bytes>>,
 }
 
-/// Why there is no answer.
 #[derive(Debug, Error)]
 pub enum Failed {
     #[error("cannot connect: {0}")]
     Connect(#[source] io::Error),
-    /// The bound on waiting has passed.
     #[error("no answer within {0:?}")]
     TooLate(Duration),
-    /// The connection ended, or what came is not HTTP.
+    /// The connection ended, or the answer is not HTTP.
     #[error("the connection failed: {0}")]
     Connection(#[from] hyper::Error),
     #[error("the request cannot be made: {0}")]
@@ -98,7 +94,6 @@ impl Place {
 // === impl Requests ===
 
 impl Requests {
-    /// Sends a request with its method, its path, and what headers it has of its own.
     pub(crate) async fn send(
         &mut self,
         request: Builder,
@@ -114,13 +109,11 @@ impl Requests {
     }
 }
 
-/// The header `Authorization` of HTTP Basic.
 pub(crate) fn basic(user: &[u8], password: &[u8]) -> String {
     let credentials = BASE64_STANDARD.encode([user, b":", password].concat());
     format!("Basic {credentials}")
 }
 
-/// Octets as they stand in a path or a query.
 pub(crate) fn escaped(octets: &[u8]) -> String {
     percent_encode(octets, ESCAPED).to_string()
 }
@@ -133,7 +126,7 @@ fn host(name: impl Display, port: u16) -> String {
     }
 }
 
-/// The whole body, if it has at most so many octets.
+/// Fails above this length.
 pub(crate) async fn body(body: Incoming, longest: usize) -> Result<Vec<u8>, BadBody> {
     let mut body = Limited::new(body, longest);
     let mut octets = Vec::new();

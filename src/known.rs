@@ -23,10 +23,10 @@ mod book;
 mod handlings;
 mod published;
 
-/// What is known of dead-letter queues. Clones are the same.
+/// Known dead-letter queues. Clones share them.
 #[derive(Clone)]
 pub struct KnownQueues {
-    /// How the queues are handled whose dead letters go there.
+    /// How source queues are handled.
     pub handlings: Handlings,
     book: Arc<Mutex<Book>>,
 }
@@ -76,25 +76,24 @@ pub enum Standing {
     Unknown,
 }
 
-/// All that is known of a vhost.
+/// Known facts of a vhost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// By name.
+    /// Ordered by name.
     pub queues: Vec<DeadLetterQueue>,
-    /// Targets of which nobody told where they lead, and how many dead letters went there.
+    /// Targets that lead to unknown queues, with their numbers of dead letters.
     pub unknown: Vec<(Target, u64)>,
-    /// Dead letters that went elsewhere, beyond what is kept.
+    /// Dead letters to other queues, beyond the limit.
     pub left_out: u64,
-    /// Queues and targets that dead letters may go to, beyond what is kept.
+    /// Expected queues and targets beyond the limit.
     pub uncounted: usize,
-    /// What was parked as of the last try, by the cause that a message says; empty: it says none.
+    /// Parked messages as of the last try, by the cause in the message; empty: none.
     pub parked: Vec<(ShortStr, usize)>,
 }
 
 // === impl KnownQueues ===
 
 impl KnownQueues {
-    /// A book in which no queue is known yet.
     pub fn new(handlings: Handlings) -> KnownQueues {
         KnownQueues {
             handlings,
@@ -102,7 +101,6 @@ impl KnownQueues {
         }
     }
 
-    /// A dead letter of that vhost has come to its end.
     pub fn hear(&self, vhost: &Vhost, dead: &DeadLetter) {
         let DeadLetter {
             exchange,
@@ -119,18 +117,16 @@ impl KnownQueues {
         self.book().sent(vhost, went, self.now());
     }
 
-    /// All queues that are known in a vhost.
     pub fn of(&self, vhost: &Vhost) -> Known {
         self.look_up(vhost);
         self.book().known(vhost, self.now())
     }
 
-    /// The queue of what nothing else takes.
     pub(crate) fn parking(&self) -> &ShortStr {
         self.handlings.names.parking()
     }
 
-    /// Whether that target of a vhost leads to a queue, as far as the broker told.
+    /// As far as the broker reported.
     pub fn standing(&self, vhost: &Vhost, target: &Target) -> Standing {
         let told = self.book().standing(vhost, target);
         let queue = target
@@ -146,12 +142,12 @@ impl KnownQueues {
         }
     }
 
-    /// So many messages of a vhost are parked, by cause.
+    /// Number of parked messages by cause.
     pub fn parked(&self, vhost: &Vhost, causes: &[(ShortStr, usize)]) {
         self.book().parked(vhost, causes);
     }
 
-    /// Looks at the targets of all queues that are known, if that was not done just now.
+    /// Adds the targets of all known queues, unless this was just done.
     fn look_up(&self, vhost: &Vhost) {
         let now = self.now();
         if self.book().wants_targets(vhost, now) {
@@ -160,32 +156,29 @@ impl KnownQueues {
         }
     }
 
-    /// The names of the queues that are to be counted now.
     pub(crate) fn due(&self, vhost: &Vhost) -> Vec<ShortStr> {
         let now = self.now();
         self.book().due(vhost, now)
     }
 
-    /// The broker says that a queue has so many messages.
     pub(crate) fn counted(&self, vhost: &Vhost, queue: &ShortStr, messages: u64) {
         let now = self.now();
         self.book().counted(vhost, queue, messages, now);
     }
 
-    /// The broker says that there is no such queue.
     pub(crate) fn gone(&self, vhost: &Vhost, queue: &ShortStr) {
         let now = self.now();
         self.book().gone(vhost, queue, now);
     }
 
-    /// Whether the bindings of the vhost should be looked at now.
+    /// Whether to read the bindings of the vhost now.
     pub(crate) fn wants_survey(&self, vhost: &Vhost) -> bool {
         self.look_up(vhost);
         let now = self.now();
         self.book().wants_survey(vhost, now)
     }
 
-    /// They were. Takes a while.
+    /// Takes a while.
     pub(crate) fn surveyed(&self, vhost: &Vhost, survey: Survey) {
         let targets = self.book().targets(vhost);
         let found = book::resolve(&Routing::of(survey), targets);

@@ -25,14 +25,14 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
-/// `EX_USAGE` of sysexits.h: the settings must be changed before another attempt makes sense.
+/// `EX_USAGE` of sysexits.h: the settings must be changed before another attempt.
 const MISTAKES: u8 = 64;
 
-/// What was asked for is done in part.
+/// Partial success.
 const IN_PART: u8 = 3;
-/// `EX_DATAERR` of sysexits.h: what was asked for could not be done.
+/// `EX_DATAERR` of sysexits.h: the request failed.
 const FAILED: u8 = 65;
-/// What a shell says of a program that Ctrl-C ended.
+/// As shells report a program ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
@@ -102,7 +102,7 @@ fn carry_out(command: Command, query: Query) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The settings, and what they do not tell by themselves.
+/// With notes on ineffective settings.
 fn print_config(config: &Config) {
     print!("{}", config.to_toml());
     for (about, why) in config.notes() {

@@ -9,7 +9,7 @@ use crate::descriptors;
 use crate::http::Place;
 use crate::net::ports::At;
 
-/// Writes it, before anything can fail. `handed`: where clients come in place of `listen`.
+/// Logs it before anything can fail. `handed`: the socket used instead of `listen`.
 pub fn first_line(config: &Config, sources: &Sources, handed: Option<&TcpListener>) {
     let settings = sources.path();
     let settings = settings.map_or("none".to_owned(), |path| path.display().to_string());
@@ -28,7 +28,7 @@ pub fn first_line(config: &Config, sources: &Sources, handed: Option<&TcpListene
     );
 }
 
-/// The page for browsers: none where there are no pages, or at a port that the system has yet to choose.
+/// None without pages, or if the system has yet to choose the port.
 fn page(config: &Config) -> Option<String> {
     let (scheme, address) = match (config.admin, config.admin_tls) {
         (Some(address), _) => ("http", address),

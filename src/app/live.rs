@@ -15,7 +15,6 @@ use crate::net::vhosts::Hub;
 use crate::registry::live::LivePolicies;
 use crate::tls::{Certificates, Uses};
 
-/// The cells and bounds of a running proxy.
 #[derive(Clone)]
 pub struct Live {
     pub(super) policies: LivePolicies,
@@ -33,7 +32,7 @@ pub struct Live {
 // === impl Live ===
 
 impl Live {
-    /// Puts into force those of these settings that can change in a running proxy. `uses`: the sides that will speak TLS after a restart.
+    /// Applies the reloadable settings. `uses`: which sides speak TLS after a restart.
     pub fn apply(&self, config: &Config, uses: Uses) {
         let Reloadable {
             limits,
@@ -69,7 +68,7 @@ pub(super) fn warn_of(notes: &[(String, &'static str)]) {
     }
 }
 
-/// Warns when the proxy uses the user that RabbitMQ is installed with, as many clients use it too.
+/// Warns about RabbitMQ's default user, which many clients share.
 pub(super) fn warn_of_shared(user: &ShortStr) {
     if **user == *b"guest" {
         warn!(%user, "clients may use the same user as the proxy: whoever connects to the broker itself as that user can forge what the proxy takes for its own, such as the user-id of others and where a parked message goes");

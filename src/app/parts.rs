@@ -50,7 +50,7 @@ pub(super) fn session(config: &Config) -> session::Settings {
     }
 }
 
-/// For every publisher; vhost, owner and what is known of delay queues are the link's own.
+/// Without vhost, owner and delay queues, which each link adds.
 pub(super) fn publisher(config: &Config, sessions: &session::Settings) -> publisher::Settings {
     let names = &sessions.names;
     publisher::Settings {
@@ -65,7 +65,7 @@ pub(super) fn publisher(config: &Config, sessions: &session::Settings) -> publis
     }
 }
 
-/// For every intake; the vhost is the link's own.
+/// Without the vhost, which each link adds.
 pub(super) fn intake(config: &Config, sessions: &session::Settings) -> intake::Settings {
     intake::Settings {
         login: login(config),
@@ -80,7 +80,7 @@ pub(super) fn intake(config: &Config, sessions: &session::Settings) -> intake::S
     }
 }
 
-/// For every recorder; the vhost is the link's own.
+/// Without the vhost, which each link adds.
 pub(super) fn recorder(config: &Config, sessions: &session::Settings) -> recorder::Settings {
     recorder::Settings {
         login: login(config),
@@ -90,7 +90,6 @@ pub(super) fn recorder(config: &Config, sessions: &session::Settings) -> recorde
     }
 }
 
-/// As whom the links log in.
 pub(super) fn own_user(config: &Config) -> OwnUser {
     OwnUser {
         name: config.upstream.user.clone(),
@@ -98,7 +97,6 @@ pub(super) fn own_user(config: &Config) -> OwnUser {
     }
 }
 
-/// Where the management API is, if it is to be read.
 pub(super) fn management(config: &Config, tls: Option<Connector>) -> Option<management::Api> {
     let url = config.management_url.as_ref()?;
     let (user, password) = match &url.user {
@@ -119,7 +117,6 @@ pub(super) fn management(config: &Config, tls: Option<Connector>) -> Option<mana
     })
 }
 
-/// Where dead letters are told of, if anywhere.
 pub(super) fn hook(config: &Config, tls: Option<Connector>) -> Option<hook::Server> {
     let url = config.on_dead_letter.as_ref()?;
     let octets = |text: &str| Bytes::copy_from_slice(text.as_bytes());
@@ -138,7 +135,7 @@ pub(super) fn hook(config: &Config, tls: Option<Connector>) -> Option<hook::Serv
 /// For `dlx-proxy retries`.
 ///
 /// # Errors
-/// A file of certificates has changed since the settings were read.
+/// A certificate file has changed since the settings were read.
 pub fn retries(config: &Config) -> Result<retries::Place, BindError> {
     let certificates = certificates(config)?;
     Ok(retries::Place {
@@ -153,11 +150,11 @@ pub fn retries(config: &Config) -> Result<retries::Place, BindError> {
     })
 }
 
-/// For `dlx-proxy doctor`. `client`: the user and the password of a client that is to be examined, too; `client_user`: one whose permissions are
-/// to be read.
+/// For `dlx-proxy doctor`. `client`: user and password of a client to examine; `client_user`: a
+/// user whose permissions to read.
 ///
 /// # Errors
-/// A file of certificates has changed since the settings were read.
+/// A certificate file has changed since the settings were read.
 pub fn patient(
     config: &Config,
     client: Option<(ShortStr, String)>,
@@ -190,7 +187,6 @@ pub fn patient(
     })
 }
 
-/// Where this machine finds the admin port.
 fn admin(config: &Config) -> Option<Place> {
     match (config.admin, config.admin_tls) {
         (Some(address), _) => Some(Place::of(address, None)),
@@ -227,14 +223,14 @@ fn access(config: &Config, certificates: &Certificates) -> Access {
     }
 }
 
-/// Read once more: settings tell where they are.
+/// Reads the files once more.
 fn certificates(config: &Config) -> Result<Certificates, BindError> {
     let (settings, uses) = (&config.reloadable.tls, config.tls_uses());
     Certificates::load(settings, uses, Metrics::new()).map_err(BindError::certificates)
 }
 
-/// As whom the links log in. The seed tells the proxies of one broker apart, though each be process 1 of a container: so they do not come
-/// back all at once.
+/// The seed differs between proxies, even if each is process 1 of a container, so they do not all
+/// reconnect at once.
 fn login(config: &Config) -> Login {
     Login {
         vhost: Vhost::EMPTY,

@@ -30,7 +30,6 @@ pub struct Broker {
 // === impl Broker ===
 
 impl Broker {
-    /// All sources of settings of this process.
     pub fn sources(&self) -> Sources {
         let settings = Settings {
             config: self.config.clone(),

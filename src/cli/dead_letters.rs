@@ -10,33 +10,28 @@ use clap::{Args, Subcommand};
 use super::proxy::{Printing, Proxy};
 use crate::admin::wanted::{Filters, Pace, Part, To, Which, octets};
 
-/// Below the help of each command.
 const AFTER_HELP: &str = "\
 The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest first, and puts them back in \
 their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3) the answer says so. Exit code 1: there is no answer, \
 and why.";
 
-/// Below the help of `export` and `import`.
 const AFTER_HELP_OF_FILES: &str = "\
 A line is what `show` prints as JSON, and the properties as octets. `import` makes a message of it with those properties and with the body that stands \
 in the line; other changes of a line count nothing. A CC header is shown on and does not route; a user-id that is not yours is left out.
 
 Exit codes: 0 all is done; 3 a part of it, and which is said; 65 nothing of it; 1 there is no answer, and why.";
 
-/// Below the help of `queues`.
 pub(super) const AFTER_HELP_OF_HANDLED: &str = "\
 A queue is `full`: the proxy handles all its dead letters; `rejects-only`: expiry and overflow are the broker's; `off`: all are the broker's; or \
 `unknown`. Below the table stands why, and what to do. The queues that dead letters go to, with their numbers of messages, are listed by `dlx-proxy \
 dead-letters queues`. A user sees the queues that the user may read, the proxy's own user sees all. Exit code 1: there is no answer, and why.";
 
-/// Below the help of `dead-letters queues`.
 const AFTER_HELP_OF_QUEUES: &str = "\
 The proxy knows the queues that its dead letters went to since it was started, and the targets of the queues that it knows; with a `management-url` \
 also those behind named exchanges, how many messages each has, and, where it can be known, how long the oldest has been there. How the queues are \
 handled in which messages die, `dlx-proxy queues` lists. A user sees the queues that the user may read. Exit code 1: \
 there is no answer, and why.";
 
-/// Below the help of `redrive` and `purge`.
 const AFTER_HELP_OF_MOVES: &str = "\
 On a terminal the command looks first, says how many messages are meant, and asks. Elsewhere, and with --non-interactive, it wants --approve. \
 Then it shows how far the proxy is. Ctrl-C ends only that (exit code 130): the proxy goes on, until `dlx-proxy dead-letters redrives cancel`.
@@ -46,7 +41,6 @@ Messages that come after the beginning are not meant. One that cannot go stays w
 Exit codes: 0 all that were meant have gone; 3 some stay, or it was cancelled; 65 it failed, or none of those that were meant has gone; 1 there is no \
 answer, and why, or nobody said yes; 64 something has to be typed otherwise, or --approve is missing.";
 
-/// Below the help of each command about redrives.
 const AFTER_HELP_OF_REDRIVES: &str = "\
 The proxy knows those that are at work and the last 100 that have ended, until it ends itself. A user sees those of the queues that the user may \
 read. Exit code 1: there is no answer, and why.";

@@ -5,7 +5,6 @@ use clap::builder::NonEmptyStringValueParser;
 
 use super::{Broker, Output};
 
-/// Below the help of `doctor`.
 pub(super) const AFTER_DOCTOR: &str = "\
 It reads the settings of the proxy, and asks the broker as the proxy's user, by requests that change nothing. Exit code 0: nothing has to be \
 changed; 64: there are problems, or mistakes in the settings.";

@@ -9,10 +9,6 @@ use clap_mangen::Man;
 
 use super::Cli;
 
-/// Writes the completions for this shell.
-///
-/// # Errors
-/// They cannot be written.
 pub fn completions(shell: Shell, out: &mut impl Write) -> io::Result<()> {
     let mut script = Vec::new(); // the generator panics where it cannot write
     clap_complete::generate(
@@ -24,18 +20,14 @@ pub fn completions(shell: Shell, out: &mut impl Write) -> io::Result<()> {
     out.write_all(&script)
 }
 
-/// Writes the manual page of the program.
-///
-/// # Errors
-/// It cannot be written.
 pub fn page(out: &mut impl Write) -> io::Result<()> {
     Man::new(<Cli as CommandFactory>::command()).render(out)
 }
 
-/// Writes into this folder a manual page of the program, and one of each command.
+/// One manual page for the program, and one for each command.
 ///
 /// # Errors
-/// One cannot be written.
+/// A page cannot be written.
 pub fn pages(folder: &Path) -> io::Result<()> {
     clap_mangen::generate_to(<Cli as CommandFactory>::command(), folder)
 }

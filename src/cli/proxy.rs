@@ -71,8 +71,6 @@ pub enum Output {
 // === impl Proxy ===
 
 impl Proxy {
-    /// Who asks, and where.
-    ///
     /// # Errors
     /// As [`AdminPort::place`].
     pub fn client(&self) -> anyhow::Result<Client> {
@@ -93,10 +91,11 @@ impl Proxy {
 // === impl AdminPort ===
 
 impl AdminPort {
-    /// Where to ask: with TLS if it is told so, or if the settings have nothing else, and then as `own` says.
+    /// Where to ask. TLS if requested, or if the settings have only a TLS port; then `own` provides
+    /// the client.
     ///
     /// # Errors
-    /// When the settings have a mistake, or no admin port.
+    /// Invalid settings, or no admin port.
     pub fn place(&self, own: impl Fn() -> Result<tls::Client, String>) -> anyhow::Result<Place> {
         let mistaken = |subject: &str, problem: &str| {
             Mistakes(vec![Mistake {

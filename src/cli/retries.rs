@@ -4,20 +4,17 @@ use clap::{Args, Subcommand};
 
 use super::{Broker, Printing};
 
-/// Below the help of `retries list`.
 const AFTER_LIST: &str = "\
 No proxy has to run. WAITING are messages that wait, LEAVING those whose time is over and that the broker has not moved into the intake queue yet \
 (the management API knows them, up to 5 s late). OVERDUE are messages that wait though they should be back by now.
 
 To look at a message is to get it and to put it back, in its place. It counts as delivered, which means nothing in a delay queue.";
 
-/// Below the help of `retries release`.
 const AFTER_RELEASE: &str = "\
 What is there when the command begins is released; what comes meanwhile stays. The broker itself moves each message into the intake queue, and \
 nothing is lost if this command is killed. If no proxy runs, what was released waits there. The messages of other queues are put back \
 in their places at the end, so that some may come back late by the time that the command takes.";
 
-/// Below the help of `retries purge`.
 const AFTER_PURGE: &str = "\
 What is there when the command begins is removed; what comes meanwhile stays. `queue.purge` and `queue.delete` do not reach these messages: they wait \
 in the delay queues, and would come back. What has left a delay queue already comes back all the same.";

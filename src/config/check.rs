@@ -80,7 +80,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
     }
 }
 
-/// What decides whether a file of certificates is of use.
+/// Settings that decide whether a certificate file has any effect.
 const TLS_DEPENDS_ON: [&str; 8] = [
     "listen-tls",
     "admin-tls",
@@ -92,7 +92,6 @@ const TLS_DEPENDS_ON: [&str; 8] = [
     "tls-cert-file",
 ];
 
-/// What was read, while it is checked.
 struct Checker {
     values: Map<String, Value>,
     defaults: Map<String, Value>,
@@ -148,7 +147,7 @@ impl Checker {
         self.top(name, true, parse)
     }
 
-    /// For values that may hold a password: a mistake does not show them.
+    /// For values with passwords: mistakes do not show them.
     fn get_secret<T>(&mut self, name: &str, parse: impl Fn(&str) -> Result<T, String>) -> T {
         self.top(name, false, parse)
     }
@@ -190,7 +189,7 @@ impl Checker {
             .push(Mistake::new(place, Some(subject.into()), problem));
     }
 
-    /// A list without repetitions.
+    /// Rejects repetitions.
     fn list<T: PartialEq>(
         &mut self,
         name: &str,
@@ -257,7 +256,7 @@ impl Checker {
         }
     }
 
-    /// What the files of certificates say, and whether they are of use.
+    /// Checks the certificate files, and whether they have any effect.
     fn tls(&mut self, config: &Config) {
         // What stands in for a mistake would make others.
         if self.is_mistaken(&TLS_DEPENDS_ON) {
@@ -280,7 +279,7 @@ impl Checker {
         }
     }
 
-    /// The place of the first of these settings that somebody wrote.
+    /// The place of the first of these settings that is not a default.
     fn written(&self, names: &[&str]) -> String {
         let places = names
             .iter()
@@ -302,12 +301,11 @@ fn place(value: &Value) -> &str {
     value.origin().unwrap_or_default()
 }
 
-/// The text of a single value, whatever it was written as; `None` for lists and tables.
 fn text(value: &Value) -> Option<String> {
     value.clone().into_string().ok()
 }
 
-/// A value as TOML writes it, at least nearly.
+/// Approximately as TOML.
 fn shown(value: &Value) -> String {
     match (&value.kind, text(value)) {
         (ValueKind::String(text), _) => format!("{:?}", hidden(text)),

@@ -12,7 +12,7 @@ use crate::registry::policy::Policy;
 use super::Config;
 use super::raw::POLICY;
 
-/// The names of the settings that a running proxy takes over; all others need a restart.
+/// Settings that a reload changes; all others need a restart.
 pub static RELOADED: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let names = table(&Config::default().reloadable).into_iter();
     names
@@ -21,18 +21,17 @@ pub static RELOADED: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
         .collect()
 });
 
-/// One setting with another value. Shown as `name old → new`.
+/// Displayed as `name old → new`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub name: String,
-    /// Old and new value, or what happened to policies.
+    /// Old and new value, or the change of policies.
     what: String,
 }
 
 // === impl Change ===
 
 impl Change {
-    /// A running proxy takes it over.
     pub fn is_reloaded(&self) -> bool {
         RELOADED.contains(&self.name)
     }
@@ -47,7 +46,7 @@ impl fmt::Display for Change {
 // === impl Config ===
 
 impl Config {
-    /// What is different in `new`. Passwords are not shown.
+    /// Passwords are not shown.
     pub fn changes(&self, new: &Config) -> Vec<Change> {
         let (old_table, new_table) = (table(self), table(new));
         let mut changes: Vec<Change> = old_table
@@ -80,7 +79,7 @@ impl Config {
         changes
     }
 
-    /// These settings, but of those that a running proxy takes over the values of `new`.
+    /// These settings, with the reloadable ones of `new`.
     pub fn reloaded(&self, new: &Config) -> Config {
         Config {
             reloadable: new.reloadable.clone(),

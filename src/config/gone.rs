@@ -2,7 +2,7 @@
 
 use super::FIXED_TOML;
 
-/// Settings whose values are bounds elsewhere now, beside those of `fixed.toml`.
+/// Removed settings whose values are now fixed limits, beside those of `fixed.toml`.
 const FIXED: [&str; 5] = [
     "max-queues-per-connection",
     "max-redeclared-queues",
@@ -32,7 +32,7 @@ const GONE: [(&str, Option<&str>, &str); 15] = [
     ("retry-for", None, "it is called `give-up-after` now"),
 ];
 
-/// What to do instead of this setting, or of this value of it.
+/// The replacement for a removed setting or value.
 pub(super) fn instead(setting: &str, value: Option<&str>) -> Option<&'static str> {
     let mut gone = GONE.iter();
     let words = gone.find(|(name, of, _)| (*name, *of) == (setting, value));

@@ -7,11 +7,12 @@ use serde::{Serialize, Serializer};
 use super::url::{ManagementUrl, Secret};
 use crate::url::Url;
 
-/// The server of `on-dead-letter`. `Display`, `Debug` and the printed settings hide its password, its path and its query.
+/// The server of `on-dead-letter`. `Display`, `Debug` and the printed settings hide password, path
+/// and query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookUrl {
     pub tls: bool,
-    /// Name or address; an IPv6 address stands without its brackets.
+    /// An IPv6 address has no brackets.
     pub host: String,
     pub port: u16,
     pub target: Secret,
@@ -21,10 +22,11 @@ pub struct HookUrl {
 // === impl HookUrl ===
 
 impl HookUrl {
-    /// Takes `http://user:password@host:port/path?query`, or `https://…`. Without a port it is 80 or 443.
+    /// Parses `http://user:password@host:port/path?query`, or `https://…`. The default port is 80
+    /// or 443.
     ///
     /// # Errors
-    /// What is wrong, in words that do not quote the URL.
+    /// What is wrong, without quoting the URL.
     pub(super) fn parse(text: &str) -> Result<HookUrl, &'static str> {
         let url = Url::parse(text)?;
         let ManagementUrl {

@@ -15,77 +15,66 @@ use toml::de::{DeTable, DeValue};
 use super::{DEFAULT_TOML, FIXED_TOML, gone};
 use crate::url::hidden;
 
-/// The place of a value that nobody may write.
 const FIXED: &str = "the fixed values";
-/// The place of a value that nobody wrote.
 pub(super) const DEFAULTS: &str = "the defaults";
-/// What the name of each environment variable of ours begins with.
 const ENVIRONMENT_PREFIX: &str = "DLX_PROXY_";
-/// Names the file, as `--config` does.
+/// Same as `--config`.
 const ENVIRONMENT_FILE: &str = "DLX_PROXY_CONFIG";
-/// Not settings of the proxy, but of the commands that ask it.
+/// Not settings, but read by the commands that ask a proxy.
 const OF_COMMANDS: [&str; 3] = [USERNAME, PASSWORD, ADMIN_CA_FILE];
-/// The environment variable that says as whom a command asks a proxy.
 pub const USERNAME: &str = "DLX_PROXY_USERNAME";
-/// The environment variable with that user's password.
 pub const PASSWORD: &str = "DLX_PROXY_PASSWORD";
-/// The environment variable that names who signs the certificate of an admin port.
 pub const ADMIN_CA_FILE: &str = "DLX_PROXY_ADMIN_CA_FILE";
-/// The name of the list of policies, which only a file can hold.
 pub(super) const POLICY: &str = "policy";
-/// What to write instead of a single policy.
 pub(super) const WRITE_POLICY: &str = "write [[policy]], as there may be several";
 
-/// Kubernetes puts such variables into every container for each Service of the namespace. If one is called `dlx-proxy` (or `dlx-proxy-admin`)
-/// they begin with our prefix, and without this exception no Pod could start beside it. No setting ends like that.
+/// Kubernetes sets such variables in each container for each Service of the namespace. If one is
+/// named `dlx-proxy` (or `dlx-proxy-admin`) they begin with our prefix, and without this exception
+/// no Pod could start beside it. No setting ends like that.
 static OF_KUBERNETES: LazyLock<Regex> = LazyLock::new(|| {
     let ends = r"(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)";
     Regex::new(&format!("^{ENVIRONMENT_PREFIX}([A-Z0-9_]+_)?{ends}$")).expect("a constant")
 });
 
-/// Where settings are looked for, weakest first. The defaults are below all of them.
+/// Sources of settings, weakest first. The defaults are below all of them.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     pub file: Option<PathBuf>,
-    /// All variables of the process; those of other programs are left alone.
+    /// All variables of the process; other programs' are ignored.
     pub environment: Vec<(OsString, OsString)>,
-    /// Names of settings and their texts, from `--name TEXT`.
+    /// From `--name TEXT`.
     pub flags: Vec<(&'static str, String)>,
-    /// Values that nobody tunes may be set, too: only tests do, to meet a limit soon.
+    /// Allows values of `fixed.toml`, for tests that need low limits.
     pub may_fix: bool,
 }
 
-/// All mistakes in the settings, one a line.
+/// One per line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{}", lines(.0))]
 pub struct Mistakes(pub Vec<Mistake>);
 
-/// One mistake, as `place: setting = value: problem`.
+/// Displayed as `place: setting = value: problem`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// `FILE:LINE`, `environment variable NAME` or `flag --NAME`.
     pub place: String,
-    /// The setting and its value, if there is one that may be shown.
     pub subject: Option<String>,
-    /// What is wrong, and what to write instead.
     pub problem: String,
 }
 
-/// The layered values, each with its place as `Value::origin`.
 pub(super) struct Raw {
-    /// What the strongest source says, for every setting.
+    /// Values of the strongest source.
     pub(super) values: Map<String, Value>,
-    /// What `default.toml` says, for every setting but `policy`, and `fixed.toml`.
+    /// `default.toml` without `policy`, and `fixed.toml`.
     pub(super) defaults: Map<String, Value>,
-    /// What could not be read at all, and names of no setting.
+    /// Unreadable sources, and unknown names.
     pub(super) mistakes: Vec<Mistake>,
 }
 
-/// One source, read: a value of the crate `config`'s trait, which merges such maps by name.
+/// A source, for the crate `config`, which merges such maps by name.
 #[derive(Clone, Debug)]
 struct Layer(Map<String, Value>);
 
-/// Reads and layers the sources.
 pub(super) fn read(sources: &Sources) -> Raw {
     let mut mistakes = Vec::new();
     let Layer(mut defaults) = toml_layer(DEFAULTS, DEFAULT_TOML, &mut mistakes);
@@ -249,7 +238,7 @@ fn variable_of(setting: &str) -> String {
     )
 }
 
-/// What was meant by a name that there is not: the one that takes the fewest edits, if these leave two thirds of it.
+/// The known name with the smallest edit distance, if two thirds of it match.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_ascii_lowercase().replace('_', "-");
     let most = (name.chars().count() / 3).max(1);
@@ -258,7 +247,7 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
     (edits <= most).then_some(known)
 }
 
-/// A name that no setting has; `meant` is the name that it comes near. Its value is not shown: it may be a password.
+/// An unknown name; `meant` is a suggestion. Hides the value, which may be a password.
 fn unknown(place: &str, name: &str, subject: Option<String>, meant: Option<String>) -> Mistake {
     let remedy = match (gone::instead(name, None), meant) {
         (Some(words), _) => words.to_owned(),
@@ -283,7 +272,6 @@ fn lines(mistakes: &[Mistake]) -> String {
 // === impl Sources ===
 
 impl Sources {
-    /// The file of settings, if one is named.
     pub fn path(&self) -> Option<PathBuf> {
         let mut variables = self.environment.iter();
         let named = variables.find(|(name, _)| name == ENVIRONMENT_FILE);
@@ -320,8 +308,8 @@ impl fmt::Display for Mistake {
 // === impl Layer ===
 
 impl Layer {
-    /// Leaves what may be a setting; the rest are mistakes. Before the merge, because `config` reads a dot or a bracket in a name as a path
-    /// and takes tables apart.
+    /// Keeps known settings; others become mistakes. Must precede the merge: `config` parses dots
+    /// and brackets in names as paths, and splits tables.
     fn only(self, known: &Map<String, Value>, mistakes: &mut Vec<Mistake>) -> Self {
         let mut ours = Map::new();
         let first = mistakes.len();

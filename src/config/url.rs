@@ -9,43 +9,43 @@ use crate::amqp::ids::ShortStr;
 use crate::net::nodes::Node;
 use crate::url::Url;
 
-/// A client chooses its vhost itself, and the proxy's own connections go to those of a setting.
+/// Clients choose their vhosts; the proxy's own connections use those of the setting `vhosts`.
 const NO_VHOST: &str = "leave out the path: the proxy serves all vhosts, and `vhosts` names those that it connects to at its start (`vhosts = [\"orders\"]`)";
 
-/// The broker's addresses, with the proxy's own credentials.
+/// Includes the proxy's own credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
     pub tls: bool,
-    /// One or more, in the order in which they are written.
     pub nodes: Vec<Node>,
     pub user: ShortStr,
     pub password: Secret,
 }
 
-/// A text that is never printed: `Debug` and `Display` say `***`.
+/// `Debug` and `Display` print `***`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub(super) String);
 
-/// Where the management API is. `Display`, `Debug` and the printed settings hide its password.
+/// `Display`, `Debug` and the printed settings hide the password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagementUrl {
     pub tls: bool,
-    /// Name or address; an IPv6 address stands without its brackets.
+    /// An IPv6 address has no brackets.
     pub host: String,
     pub port: u16,
-    /// What stands before `/api`, without a slash at its end.
+    /// Precedes `/api`; no slash at its end.
     pub path: String,
-    /// Its own user, if the URL has one; else it is that of `upstream`.
+    /// Overrides the user of `upstream`.
     pub user: Option<(String, Secret)>,
 }
 
 // === impl Upstream ===
 
 impl Upstream {
-    /// Takes `amqp://user:password@host:port,host:port`, or `amqps://…`; what is missing is RabbitMQ's default. A `/` at the end means nothing.
+    /// Parses `amqp://user:password@host:port,host:port`, or `amqps://…`, with RabbitMQ's defaults.
+    /// Ignores a `/` at the end.
     ///
     /// # Errors
-    /// What is wrong, in words that do not quote the URL.
+    /// What is wrong, without quoting the URL.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let url = Url::parse(text)?;
         let (tls, port) = match url.scheme {
@@ -115,7 +115,7 @@ impl Serialize for Upstream {
 // === impl Secret ===
 
 impl Secret {
-    /// The text itself, for the one place that sends it.
+    /// For the one place that sends it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -136,10 +136,10 @@ impl fmt::Display for Secret {
 // === impl ManagementUrl ===
 
 impl ManagementUrl {
-    /// Takes `http://user:password@host:port/path`, or `https://…`. Without a port it is 80 or 443, as in every such URL.
+    /// Parses `http://user:password@host:port/path`, or `https://…`. The default port is 80 or 443.
     ///
     /// # Errors
-    /// What is wrong, in words that do not quote the URL.
+    /// What is wrong, without quoting the URL.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let url = Url::parse(text)?;
         match url.has_query() {

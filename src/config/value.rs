@@ -21,7 +21,7 @@ use crate::url::hidden;
 use super::hook_url::HookUrl;
 use super::url::{ManagementUrl, Upstream};
 
-/// AMQP's short strings (names, keys) have at most this many bytes.
+/// AMQP's limit for names and keys.
 pub(super) const SHORTSTR: usize = 255;
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -91,7 +91,6 @@ pub(super) fn shortstr(length: RangeInclusive<usize>) -> impl Fn(&str) -> Result
     }
 }
 
-/// The name of a header, which is as long as a short string may be.
 pub(super) fn header(text: &str) -> Result<String, String> {
     shortstr(1..=SHORTSTR)(text).map(|_| text.to_owned())
 }
@@ -100,7 +99,7 @@ pub(super) fn pattern(text: &str) -> Result<Pattern, String> {
     Pattern::new(text).map_err(|bad| bad.to_string())
 }
 
-/// One of the words of an enum: its type has them by `#[derive(Serialize, Deserialize)]`, for reading and for printing.
+/// A word of an enum, as its serde derives spell it.
 pub(super) fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     T::deserialize(StrDeserializer::<WriteOneOf>::new(text)).map_err(|problem| problem.to_string())
 }
@@ -124,7 +123,7 @@ where
     }
 }
 
-/// Milliseconds, refused in RabbitMQ's words; `which` of the two bounds it is.
+/// Milliseconds, refused in RabbitMQ's words. `which`: the name of the bound.
 pub(super) fn delay(which: &'static str) -> impl Fn(&str) -> Result<u32, String> {
     move |text| match text.parse() {
         Ok(millis) if millis > 0 => Ok(millis),
@@ -171,7 +170,7 @@ pub(super) fn wait_or_never(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A share of `memory`, if it is not written.
+/// The default is a share of `memory`.
 pub(super) fn part(of_memory: usize) -> impl Fn(&str) -> Result<usize, String> {
     move |text| match text {
         "auto" => Ok(of_memory),
@@ -188,7 +187,7 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// What serde says of a text that is none of the words.
+/// Serde's error for an unknown word.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct WriteOneOf(String);

@@ -15,7 +15,6 @@ use tokio_util::compat::Compat;
 
 use crate::net::stream::Socket;
 
-/// The runtime of the caller.
 #[derive(Clone, Debug)]
 pub(super) struct Kit(pub(super) Tokio);
 
@@ -62,7 +61,6 @@ impl Reactor for Kit {
         self.0.interval(dur)
     }
 
-    /// lapin is given its connections.
     fn tcp_connect_addr(
         &self,
         _: SocketAddr,

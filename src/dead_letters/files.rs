@@ -14,11 +14,10 @@ use crate::admin::client::Client;
 use crate::cli::Printing;
 use crate::plain;
 
-/// A request has at most so many lines, and after so many octets no further one.
+/// A request ends after this many lines, or at the first line beyond this size.
 const LINES: u64 = 500;
 const OCTETS: usize = 4 << 20;
 
-/// What became of a request.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 struct Imported {
     imported: u64,
@@ -28,10 +27,8 @@ struct Imported {
     cause: Option<String>,
 }
 
-/// The messages of a queue, a line each.
-///
 /// # Errors
-/// When there is no answer.
+/// No answer.
 pub(super) async fn export(client: &Client, path: &str) -> Result<(Said, Outcome), Failed> {
     let file = client.ask(Method::GET, path, Bytes::new()).await?;
     let text = String::from_utf8_lossy(&file);
@@ -47,10 +44,8 @@ pub(super) async fn export(client: &Client, path: &str) -> Result<(Said, Outcome
     Ok((Said::text(answer, &last["end"]), outcome))
 }
 
-/// Puts the messages of a file into a queue.
-///
 /// # Errors
-/// When the file cannot be read, or nothing of it could be imported.
+/// The file cannot be read, or no message could be imported.
 pub(super) async fn import(
     client: &Client,
     path: &str,
@@ -89,7 +84,7 @@ pub(super) async fn import(
     Ok((said, all.outcome()))
 }
 
-/// The next lines, as they are, and how many.
+/// The next lines unchanged, and their number.
 fn part(lines: &mut dyn BufRead) -> io::Result<(Vec<u8>, u64)> {
     let (mut part, mut number) = (Vec::new(), 0);
     while number < LINES && part.len() < OCTETS {

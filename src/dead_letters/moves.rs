@@ -16,20 +16,21 @@ use crate::admin::wanted::{Pace, To};
 use crate::cli::{Moving, Output, Place};
 use crate::plain;
 
-/// Whoever interrupts the command before the proxy answers waits so long at most to learn what has begun.
+/// After an interrupt: how long to wait for the number of a redrive that may have begun.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// Before the first look: many redrives are short. The pauses double up to the longest, as each look logs in to the broker.
+/// Before the first poll: many redrives are short. Pauses double, because each poll logs in to the
+/// broker.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(1);
-/// How many looks in a row may find no answer.
+/// Failed polls in a row.
 const MOST_UNANSWERED: u32 = 10;
-/// Where lines cannot be rewritten, one is written so often.
+/// Interval of progress lines where they cannot be rewritten.
 const BETWEEN_LINES: Duration = Duration::from_secs(5);
 
-/// Moves messages, and says what became of them. `to`: `None` if they are removed.
+/// Moves messages and reports the result. `to`: `None` removes them.
 ///
 /// # Errors
-/// When there is no answer, or nobody says yes.
+/// No answer, or no approval.
 pub(super) async fn carry_out(
     client: &Client,
     place: &Place,
@@ -134,7 +135,6 @@ fn left(note: String) -> (Said, Outcome) {
     (Said { answer, notes }, Outcome::Left)
 }
 
-/// How many messages are meant, and where they go.
 fn would_go(counted: &Value, queue: &OsStr, to: Option<&To>, limit: Option<u64>) -> String {
     let name = |name: &OsStr| plain::line(&name.to_string_lossy());
     let matched = counted["matched"].as_u64().unwrap_or(0);
@@ -163,7 +163,6 @@ fn would_go(counted: &Value, queue: &OsStr, to: Option<&To>, limit: Option<u64>)
     format!("In {queue}, {at_least}{matched}{of} messages would {to}")
 }
 
-/// Asks whoever sits at the terminal.
 fn is_approved(words: &str, queue: &OsStr, for_good: bool) -> io::Result<bool> {
     let mut terminal = io::stderr();
     match for_good {
@@ -186,7 +185,6 @@ fn is_yes(answer: &[u8], queue: &OsStr, for_good: bool) -> bool {
     }
 }
 
-/// What is said when nobody waits for the end.
 fn goes_on(begun: &Value) -> Result<String, Failed> {
     let id = begun["id"].as_u64().ok_or(Failed::Strange)?;
     let redrives = "dlx-proxy dead-letters redrives";
@@ -195,7 +193,6 @@ fn goes_on(begun: &Value) -> Result<String, Failed> {
     ))
 }
 
-/// What the end means for whoever began it.
 fn outcome(ended: &Value) -> Outcome {
     let stays = ended["stay"]
         .as_object()
@@ -208,10 +205,8 @@ fn outcome(ended: &Value) -> Outcome {
     }
 }
 
-/// How it ended.
-///
 /// # Errors
-/// When the proxy does not answer any more, or knows nothing of it.
+/// The proxy no longer answers, or does not know the redrive.
 async fn to_its_end(
     client: &Client,
     path: &str,
@@ -235,7 +230,7 @@ async fn to_its_end(
     }
 }
 
-/// How far it is, on one line that fits a terminal.
+/// One line that fits a terminal.
 fn progress(shown: &Value) -> String {
     let number = |name: &str| shown[name].as_u64().unwrap_or(0);
     let ready = shown["ready"].as_u64();
@@ -255,11 +250,8 @@ fn progress(shown: &Value) -> String {
     )
 }
 
-/// Shows how far it is, beside what is printed at the end.
 struct Screen {
-    /// It can rewrite its line.
     is_terminal: bool,
-    /// There is a line to rewrite.
     is_drawn: bool,
     last: Instant,
 }
@@ -287,7 +279,7 @@ impl Screen {
         }
     }
 
-    /// Takes the line away, for what is written next.
+    /// Erases the progress line before other output.
     fn clear(&mut self) {
         if std::mem::take(&mut self.is_drawn) {
             eprint!("\r\x1b[K");

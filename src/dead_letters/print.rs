@@ -11,24 +11,24 @@ use crate::letter::rfc_3339;
 use crate::machine::Wall;
 use crate::plain;
 
-/// A cell that people read is cut here.
+/// Cells for people are cut here.
 const WIDEST: usize = 60;
 
 pub struct List {
     pub(super) name: &'static str,
-    /// The columns that are shown if nobody says which, as `--columns` takes them.
+    /// Default columns, in the form of `--columns`.
     pub(super) usual: &'static str,
-    /// What people read of the answer below it.
+    /// Printed below the answer, for people.
     pub(super) more: &'static str,
 }
 
 // === impl List ===
 
 impl List {
-    /// With `headed` for people, else for scripts: cells are whole, and divided by tabs.
+    /// `headed`: for people; else for scripts, with whole cells separated by tabs.
     ///
     /// # Errors
-    /// When there is no such column.
+    /// An unknown column.
     pub(super) fn text(
         &self,
         answer: &Value,
@@ -79,7 +79,7 @@ fn table(objects: &[Value], columns: &[String], headed: bool) -> String {
     aligned(&table)
 }
 
-/// All that is known of one thing: what is short in rows, the rest below.
+/// Short facts in rows, the others below.
 pub(super) fn facts(of: &Value, columns: &[String]) -> String {
     let is_told = |(name, value): &(&String, &Value)| {
         *name != "notes" && !is_empty(value) && (columns.is_empty() || columns.contains(name))
@@ -96,7 +96,6 @@ pub(super) fn facts(of: &Value, columns: &[String]) -> String {
     aligned(&rows.collect::<Vec<_>>()) + &sections(long)
 }
 
-/// Each with its name above it.
 fn sections<'a>(parts: impl IntoIterator<Item = (&'a String, &'a Value)>) -> String {
     let parts = parts.into_iter().filter(|(_, value)| !is_empty(value));
     let section = |(name, value): (&String, &Value)| {
@@ -158,7 +157,7 @@ fn is_target(value: &Value) -> bool {
     value.get("exchange").is_some_and(Value::is_string)
 }
 
-/// An exchange with its key; of the default exchange the key is a queue.
+/// Exchange and key. Behind the default exchange the key is a queue.
 fn words(target: &Map<String, Value>) -> String {
     let text = |name| target.get(name).and_then(Value::as_str);
     match (text("exchange").unwrap_or_default(), text("routing-key")) {

@@ -8,14 +8,14 @@ use clap::{ArgMatches, CommandFactory};
 use crate::cli::{Cli, Place};
 use crate::http::escaped;
 
-/// Flags of the commands themselves; all others but those of [`Place`], which each command has, are parameters of the API.
+/// Flags of the commands themselves. All others, except those of [`Place`], are parameters of the
+/// API.
 const OWN: [&str; 3] = ["queue", "approve", "no-wait"];
 
-/// The parameters of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Query(Vec<String>);
 
-/// The path of what has these names, one below the other, in a vhost.
+/// `names`: segments below the vhost.
 pub(super) fn path<const N: usize>(place: &Place, names: [&dyn AsRef<OsStr>; N]) -> String {
     let octets = |name: &OsStr| escaped(name.as_encoded_bytes());
     let names = names.map(|name| format!("/{}", octets(name.as_ref())));
@@ -25,7 +25,7 @@ pub(super) fn path<const N: usize>(place: &Place, names: [&dyn AsRef<OsStr>; N])
 // === impl Query ===
 
 impl Query {
-    /// All that was typed behind flags of the innermost command.
+    /// All flags given to the innermost command.
     pub fn of(mut typed: &ArgMatches) -> Query {
         let mut command = <Cli as CommandFactory>::command();
         while let Some((name, below)) = typed.subcommand() {
@@ -50,7 +50,6 @@ impl Query {
         self.0.push(format!("{name}={value}"));
     }
 
-    /// With its `?`; empty if nothing is asked for.
     pub(super) fn text(&self) -> String {
         match self.0.is_empty() {
             true => String::new(),
@@ -66,7 +65,7 @@ pub(super) mod tests {
     use super::*;
     use crate::cli::{Command, What};
 
-    /// What is asked for; `None`: it cannot be typed.
+    /// `None`: not a command line.
     fn asked(words: &[&str]) -> Option<String> {
         let words = [&["dlx-proxy", "dead-letters"], words].concat();
         let typed = Cli::command().try_get_matches_from(words).ok()?;

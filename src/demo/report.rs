@@ -3,17 +3,16 @@
 use serde_json::{Value, json};
 use thiserror::Error;
 
-/// How far the broker's clock may be from ours, in seconds.
+/// Tolerated difference between the clocks, in seconds.
 const CLOCKS_DIFFER_BY: u64 = 5 * 60;
 
-/// The dead letters of a demonstration, beside those that ought to be: objects whose `body` tells them apart.
+/// Seen and expected dead letters: objects identified by `body`.
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
     expected: Vec<Value>,
     seen: Vec<Value>,
 }
 
-/// All that is wrong with the dead letters.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{}", .0.join("; "))]
 pub struct Wrong(pub Vec<String>);
@@ -21,20 +20,19 @@ pub struct Wrong(pub Vec<String>);
 // === impl DeadLetters ===
 
 impl DeadLetters {
-    /// In the order of those expected, whichever came first.
+    /// In the expected order.
     pub(super) fn new(expected: Vec<Value>, mut seen: Vec<Value>) -> DeadLetters {
         let place = |seen: &Value| expected.iter().position(|it| it["body"] == seen["body"]);
         seen.sort_by_key(|seen| place(seen).unwrap_or(usize::MAX));
         DeadLetters { expected, seen }
     }
 
-    /// What is printed of them.
     pub fn seen(&self) -> Value {
         json!({ "dead-letters": self.seen })
     }
 
     /// # Errors
-    /// Each dead letter that is missing, and each part of one that is not as it ought to be.
+    /// Each missing dead letter, and each wrong field.
     pub fn check(&self) -> Result<(), Wrong> {
         let mut wrong = Vec::new();
         for expected in &self.expected {

@@ -10,7 +10,7 @@ use super::{Patient, Report, record, unused};
 
 /// A `Date` has whole seconds.
 const RESOLUTION: Duration = Duration::from_secs(1);
-/// Less than this does no harm.
+/// Smaller differences are harmless.
 const APART: Duration = Duration::from_secs(5);
 
 pub(super) async fn examine(patient: &Patient, report: &mut Report) {
@@ -134,7 +134,8 @@ async fn clock(api: &Api, report: &mut Report) {
     }
 }
 
-/// How far the clocks are apart at least: the broker read its own at some moment of the request, and told whole seconds.
+/// Minimum difference of the clocks: the broker read its clock during the request, and sends whole
+/// seconds.
 fn apart(date: SystemTime, asked: RangeInclusive<SystemTime>) -> Duration {
     let ahead = date.duration_since(*asked.end());
     let behind = asked.start().duration_since(date + RESOLUTION);

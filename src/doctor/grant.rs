@@ -9,7 +9,7 @@ use crate::management::{ListedPermission, NoAnswer};
 
 use super::{Patient, Report, pattern, quoted};
 
-/// Of an administrator, as nobody else may see permissions.
+/// Only administrators may see permissions.
 const SET_URL: &str = "Name an administrator, for this command at least: --management-url http://admin:password@host:15672";
 
 pub(super) async fn examine(patient: &Patient, report: &mut Report) {
@@ -93,7 +93,8 @@ fn of_vhost(
     }
 }
 
-/// Whether who may write to what fits this may write to the intake exchanges. `None`: it is a pattern that this program does not understand.
+/// Whether this write pattern matches the intake exchanges. `None`: a pattern that this program
+/// cannot read.
 fn writes_to_intake(write: &str, prefix: &str) -> Option<bool> {
     // RabbitMQ takes an empty pattern for one that fits nothing.
     let write = Regex::new(if write.is_empty() { "^$" } else { write }).ok()?;
@@ -101,8 +102,8 @@ fn writes_to_intake(write: &str, prefix: &str) -> Option<bool> {
     Some(names.all(|end| write.is_match(&format!("{prefix}{end}"))))
 }
 
-/// The pattern for what this one fits, and for the intake exchanges. They stand first, and without a group: what changes the rest of a
-/// pattern, as `(?i)`, does not change them, and `\1` stays what it is.
+/// Adds the intake exchanges to a pattern. They come first and without a group, so `(?i)` does not
+/// affect them and `\1` keeps its meaning.
 fn with_intake(write: &str, prefix: &str) -> String {
     let own = pattern(prefix);
     let own = format!("^{own}$|^{own}[+/]");
@@ -151,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Nothing is taken away, and nothing else is added.
+    /// Nothing is removed, and nothing else is added.
     #[test]
     fn what_is_missing_is_added_to_what_is_there() {
         let names = [

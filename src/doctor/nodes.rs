@@ -22,25 +22,24 @@ use super::{NAME, PATIENCE, Patient, Report, own};
 
 /// AMQP 0-9-1, section 4.2.2.
 const PROTOCOL_HEADER: &[u8] = b"AMQP\0\0\x09\x01";
-/// `connection.start` is some hundred octets.
+/// `connection.start` has some hundred octets.
 const LONGEST_GREETING: usize = 64 * 1024;
 
-/// A connection as the proxy's user.
 pub(super) struct Entered {
     pub(super) address: Address,
     pub(super) vhost: Vhost,
     pub(super) connection: Connection,
 }
 
-/// What a node says of itself before anybody has logged in.
+/// What a node sends before the login.
 struct Greeting {
     version: String,
-    /// When the first of its certificates ends, if it has shown any.
+    /// When the first certificate of its chain expires.
     expires: Option<Duration>,
     took: Duration,
 }
 
-/// Returns one connection to each vhost that lets the proxy's user in.
+/// Returns a connection for each vhost that the proxy's user may enter.
 pub(super) async fn examine(patient: &Patient, report: &mut Report) -> Vec<Entered> {
     let (mut answering, mut silent, mut versions) = (Vec::new(), Vec::new(), Vec::new());
     for address in addresses(patient, report).await {
@@ -110,7 +109,7 @@ fn version_of(about: &str, text: &str, took: Duration, report: &mut Report) {
     }
 }
 
-/// All addresses of all nodes: behind a name there may be several, and the proxy goes to each of them.
+/// All addresses of all names: the proxy uses each of them.
 async fn addresses(patient: &Patient, report: &mut Report) -> Vec<Address> {
     let mut found: Vec<Address> = Vec::new();
     for node in &patient.nodes {
@@ -168,7 +167,6 @@ fn no_node(address: &Address, error: &str, answering: &[Address], report: &mut R
     }
 }
 
-/// The first words of a node.
 async fn greet(address: &Address, way: &Way) -> io::Result<Greeting> {
     let begun = Instant::now();
     let mut socket = way.to_address(address).await?;
@@ -267,13 +265,13 @@ mod tests {
         }
     }
 
-    /// 127.0.0.`last`, where nobody listens.
+    /// 127.0.0.`last`, where nothing listens.
     async fn closed(last: u8) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), 0)).await;
         listener.and_then(|it| it.local_addr()).expect("free")
     }
 
-    /// Says so much of a `connection.start` as is looked at, to one who asks.
+    /// Sends the relevant part of a `connection.start`.
     async fn broker(last: u8) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), 0))
             .await

@@ -32,7 +32,6 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) {
     }
 }
 
-/// What the proxy says of itself, if it runs.
 async fn running(admin: &Place, report: &mut Report) {
     let about = format!("proxy at {admin}");
     match readiness(admin).await {
@@ -50,7 +49,7 @@ async fn running(admin: &Place, report: &mut Report) {
     }
 }
 
-/// How long a certificate is still good; both times are since 1970.
+/// How long it remains valid; both times are since 1970.
 pub(super) fn certificate(about: &str, expires: Duration, now: Duration, report: &mut Report) {
     match expires.checked_sub(now) {
         None => {

@@ -12,37 +12,36 @@ use crate::objects::Names;
 
 use super::quoted;
 
-/// What a policy can apply to.
 const STREAMS: &str = "streams";
-/// A limit that no queue meets.
+/// A limit that no queue reaches.
 const UNMET: u64 = 2_000_000_000;
-/// The priority that docs/operations.md recommends. More, where others have as much.
+/// Recommended by docs/operations.md; more if other policies have as much.
 const PRIORITY: i64 = 999;
 
-/// A policy that acts on queues of ours.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Acts {
     pub(super) policy: String,
     pub(super) queues: Vec<String>,
-    /// Its harmful keys, each with what it would do.
+    /// Harmful keys, each with its effect.
     pub(super) keys: Vec<String>,
 }
 
-/// The policy that keeps all others off the proxy's queues: of those that fit a queue the one with the highest priority acts alone.
+/// A policy that overrides all others on the proxy's queues: the matching one with the highest
+/// priority applies alone.
 #[derive(Debug, PartialEq)]
 pub(super) struct Shield {
     pub(super) name: String,
     pub(super) priority: i64,
     pub(super) pattern: String,
-    /// What acts there now stays, as far as it does no harm.
+    /// Harmless parts of the current policy.
     pub(super) definition: BTreeMap<String, Value>,
 }
 
-/// The policies of a vhost, as they are for the proxy's queues.
+/// Policies of a vhost, as they affect the proxy's queues.
 pub(super) struct Policies<'a> {
-    /// Those with the highest priority first; without a pattern where it cannot be read.
+    /// Highest priority first; without a pattern where it cannot be read.
     here: Vec<(&'a ListedPolicy, Option<Regex>)>,
-    /// The proxy's queues, each with what policies call its type.
+    /// The proxy's queues, with their types in policies.
     queues: [(ShortStr, &'static str); 4],
     prefix: String,
 }
@@ -80,7 +79,7 @@ impl<'a> Policies<'a> {
         }
     }
 
-    /// The names of those that would do harm, if their patterns, which cannot be read here, fit.
+    /// Harmful policies whose patterns cannot be read.
     pub(super) fn unreadable(&self) -> Vec<&'a str> {
         let unreadable = self.here.iter().filter(|(policy, pattern)| {
             pattern.is_none()
@@ -114,7 +113,7 @@ impl<'a> Policies<'a> {
         acting
     }
 
-    /// What to set instead. A policy that is there for the proxy's queues already is changed, and no other one is overwritten.
+    /// The policy to set. Changes an existing one for the proxy's queues; overwrites no other.
     pub(super) fn shield(&self) -> Shield {
         let pattern = format!("^{}", super::pattern(&self.prefix));
         let own = self
@@ -164,7 +163,6 @@ impl<'a> Policies<'a> {
         }
     }
 
-    /// The policy of that queue.
     fn of_queue(&self, queue: &ShortStr, of_type: &str) -> Option<&'a ListedPolicy> {
         let fits = |(policy, pattern): &&(&ListedPolicy, Option<Regex>)| {
             is_for(policy, of_type)
@@ -189,7 +187,6 @@ impl<'a> Policies<'a> {
 // === impl Shield ===
 
 impl Shield {
-    /// The command that sets it.
     pub(super) fn command(&self, vhost: &Vhost) -> String {
         let definition = serde_json::json!(self.definition).to_string();
         format!(
@@ -207,7 +204,7 @@ fn is_for(policy: &ListedPolicy, of_type: &str) -> bool {
     ["all", "queues", of_type].contains(&policy.apply_to.as_str())
 }
 
-/// What that would do to a queue of the proxy's.
+/// What this policy would do to a queue of the proxy.
 fn harmful(definition: &BTreeMap<String, Value>, of_type: &str) -> Vec<String> {
     let acts = |harm: &&Harm| {
         let value = definition.get(harm.key);

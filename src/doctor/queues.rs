@@ -14,7 +14,6 @@ use super::nodes::Entered;
 use super::rights::code;
 use super::{NAME, PATIENCE, Patient, Report};
 
-/// What a queue has: messages, consumers.
 type Counted = (u32, u32);
 
 pub(super) async fn examine(patient: &Patient, entered: &Entered, report: &mut Report) {
@@ -69,7 +68,8 @@ pub(super) async fn examine(patient: &Patient, entered: &Entered, report: &mut R
     }
 }
 
-/// The user whose proxies work in the vhost, if it is not this one. Asked by a declare that makes nothing, as only streams have a maximum of age.
+/// The other user whose proxies work in the vhost. Uses a declare that never creates: only streams
+/// have a maximum age.
 async fn other_user(patient: &Patient, entered: &Entered) -> Option<ShortStr> {
     let names = &patient.names;
     let text = |octets: &[u8]| AMQPValue::LongString(octets.to_vec().into());
@@ -97,7 +97,8 @@ async fn other_user(patient: &Patient, entered: &Entered) -> Option<ShortStr> {
     }
 }
 
-/// Asks the queue itself, as a declare does not: see [`crate::pulse`]. On a connection of its own, which the answer may cost.
+/// Asks the queue itself, unlike a declare: see [`crate::pulse`]. On a separate connection, which
+/// the answer may close.
 async fn trouble(patient: &Patient, entered: &Entered, queue: &ShortStr) -> Option<Trouble> {
     let counted = count(entered, queue).await?;
     let Entered { address, vhost, .. } = entered;
@@ -130,7 +131,7 @@ async fn trouble(patient: &Patient, entered: &Entered, queue: &ShortStr) -> Opti
     trouble
 }
 
-/// `None`: there is no such queue, or it may not be seen, of which the rights tell.
+/// `None`: missing, or hidden, which the permissions report.
 async fn count(entered: &Entered, queue: &ShortStr) -> Option<Counted> {
     let passive = QueueDeclareOptions {
         passive: true,

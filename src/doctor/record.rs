@@ -16,7 +16,7 @@ pub(super) async fn examine(patient: &Patient, api: &Api, report: &mut Report) {
     writers(patient, permissions, report);
 }
 
-/// `None`: nobody can publish in that way.
+/// `None`: this is not possible.
 fn writers(
     patient: &Patient,
     permissions: Result<Option<Vec<ListedPermission>>, NoAnswer>,

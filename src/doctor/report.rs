@@ -9,27 +9,24 @@ use crate::plain;
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     Ok,
-    /// Worth knowing; it may be wanted so.
+    /// Worth knowing, but possibly intended.
     Note,
-    /// Something will not work, or already does not.
+    /// Does not work, or will not.
     Problem,
 }
 
-/// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub kind: Kind,
     pub about: String,
     pub says: String,
-    /// What to do: a command, or a sentence.
+    /// A command or a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
 
-/// All of it, in the order in which it was looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// All that was looked at.
     pub findings: Vec<Finding>,
 }
 
@@ -84,13 +81,12 @@ impl Report {
         });
     }
 
-    /// How many are of that kind.
     pub fn count(&self, kind: Kind) -> usize {
         let findings = self.findings.iter();
         findings.filter(|finding| finding.kind == kind).count()
     }
 
-    /// For people: a line each, with what to do below it.
+    /// For people: one line each, with the advice below.
     pub fn text(&self) -> String {
         let cells = |finding: &Finding| {
             [
@@ -148,7 +144,7 @@ problem  vhost /           Nobody may enter.
         assert_eq!(report().text(), text);
     }
 
-    /// Names of policies are those of any policymaker.
+    /// Any policymaker can choose names of policies.
     #[test]
     fn no_name_writes_lines_or_hides_any() {
         let name = "x\nok       all is well\u{1b}[2J\u{9b}\u{202e}\n";

@@ -15,7 +15,6 @@ use crate::connection::Access;
 use super::nodes::Entered;
 use super::{NAME, PATIENCE, Patient, Report, pattern, quoted, set_permissions};
 
-/// What RabbitMQ asks permission for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Configure,
@@ -23,10 +22,9 @@ enum Deed {
     Read,
 }
 
-/// What one connection may do.
 struct Rights<'a> {
     connection: &'a Connection,
-    /// Part of all names that are asked about, so that there is nothing of that name.
+    /// Part of all names used, so that no such object exists.
     nowhere: String,
 }
 
@@ -55,7 +53,7 @@ fn about(access: &Access, entered: &Entered) -> String {
     format!("user {}, vhost {}", access.user, entered.vhost)
 }
 
-/// The proxy's user: all of its own objects, and every exchange that a client may name.
+/// The proxy's user: all of its own objects, and all exchanges that clients may name.
 async fn own_rights(
     patient: &Patient,
     entered: &Entered,
@@ -194,7 +192,7 @@ impl<'a> Rights<'a> {
         format!("{begins}{}", self.nowhere)
     }
 
-    /// Whether it may do that to an object of that name, of which there is none.
+    /// Uses the name of a missing object.
     async fn may(&self, deed: Deed, name: &str) -> Result<bool, String> {
         let channel = self.channel().await?;
         let answer = match deed {
@@ -227,7 +225,7 @@ impl<'a> Rights<'a> {
         }
     }
 
-    /// A message for a queue that does not exist is dropped by the broker.
+    /// The broker drops a message for a missing queue.
     async fn may_use_the_default_exchange(&self, prefix: &str) -> Result<bool, String> {
         let channel = self.channel().await?;
         let answer = self
@@ -240,7 +238,7 @@ impl<'a> Rights<'a> {
         }
     }
 
-    /// RabbitMQ refuses the `user-id` of another with 406, but not of an impersonator.
+    /// RabbitMQ refuses another user's `user-id` with 406, except from an impersonator.
     async fn is_impersonator(&self, prefix: &str) -> Result<bool, String> {
         let channel = self.channel().await?;
         let of_another = BasicProperties::default().with_user_id(self.nowhere.as_str().into());
@@ -275,7 +273,7 @@ impl<'a> Rights<'a> {
         }
     }
 
-    /// One for each question: a refusal closes it.
+    /// One per question: a refusal closes it.
     async fn channel(&self) -> Result<Channel, String> {
         let channel = within(self.connection.create_channel()).await?;
         channel.map_err(|error| error.to_string())
@@ -287,7 +285,7 @@ async fn within<T>(answer: impl Future<Output = T>) -> Result<T, String> {
     answer.map_err(|_| "no answer in time".to_owned())
 }
 
-/// What the broker says of a channel that it closes.
+/// The broker's reply code of a closed channel.
 pub(super) fn code(error: &lapin::Error) -> Option<u16> {
     match error.kind() {
         ErrorKind::ProtocolError(said) => Some(said.get_id()),

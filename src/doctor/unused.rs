@@ -4,7 +4,7 @@ use crate::management::{Api, ListedPolicy};
 
 use super::{Patient, Report};
 
-/// Exchanges that are named.
+/// Exchanges listed by name.
 const NAMED: usize = 10;
 
 pub(super) async fn examine(

@@ -10,29 +10,27 @@ use crate::amqp::ids::Vhost;
 use crate::machine::{DeadLetter, Wall};
 use crate::recent::Told;
 
-/// Dead letters of one POST, and octets of its body; a single one may be larger.
+/// Per POST. A single dead letter may exceed the octets.
 pub(super) const MOST_LETTERS: usize = 100;
 const MOST_OCTETS: usize = 256 << 10;
 
 const HEAD: &[u8] = b"{\"dead-letters\":[";
 const TAIL: &[u8] = b"]}";
 
-/// Dead letters in the order in which they came to their end.
+/// In the order of their outcomes.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     letters: VecDeque<(Vhost, Wall, Arc<DeadLetter>)>,
-    /// How many dead letters are in the batch that is being posted.
+    /// Those in the batch being posted.
     taken: usize,
 }
 
-/// What goes out together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Batch {
     pub(super) letters: usize,
     pub(super) body: Bytes,
 }
 
-/// A dead letter as the server reads it.
 #[derive(Serialize)]
 struct Posted {
     vhost: String,
@@ -43,7 +41,7 @@ struct Posted {
 // === impl Waiting ===
 
 impl Waiting {
-    /// One more. The oldest go until there are only `most`: their number.
+    /// Adds one, and drops the oldest above `most`. Returns the number dropped.
     pub(super) fn add(
         &mut self,
         vhost: &Vhost,
@@ -57,22 +55,20 @@ impl Waiting {
         too_many
     }
 
-    /// Those that are not being posted.
     pub(super) fn len(&self) -> usize {
         self.letters.len()
     }
 
-    /// Those that are being posted.
     pub(super) fn taken(&self) -> usize {
         self.taken
     }
 
-    /// No more go into the next batch.
+    /// Whether the next batch is full.
     pub(super) fn fill_a_batch(&self) -> bool {
         self.letters.len() >= MOST_LETTERS
     }
 
-    /// The oldest, as many as go together; none if there are none.
+    /// The oldest ones, as one batch.
     pub(super) fn take(&mut self) -> Option<Batch> {
         let mut body = HEAD.to_vec();
         let mut letters = 0;
@@ -99,7 +95,7 @@ impl Waiting {
         (letters > 0).then_some(Batch { letters, body })
     }
 
-    /// What was taken was posted, or dropped.
+    /// The batch was posted or dropped.
     pub(super) fn done(&mut self) {
         self.taken = 0;
     }

@@ -8,7 +8,7 @@ use super::*;
 use crate::amqp::ids::ShortStr;
 use crate::machine::{Fixed, Limits, Outcome, Reason};
 
-/// A server that takes these answers in turn, then 204, and tells the bodies of what it was sent.
+/// Sends these answers in turn, then 204, and reports the bodies received.
 async fn server(mut answers: Vec<&'static str>) -> (Server, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("bound").port();

@@ -8,17 +8,16 @@ use crate::url::Url;
 
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Name or address; an IPv6 address stands without its brackets.
+    /// An IPv6 address has no brackets.
     pub host: String,
     pub port: u16,
-    /// How TLS is spoken there, if it is.
     pub tls: Option<Connector>,
 }
 
 // === impl Place ===
 
 impl Place {
-    /// The port that this address is listened to at, by a proxy of this machine.
+    /// A proxy on this machine that listens on this address.
     pub fn of(address: SocketAddr, tls: Option<Client>) -> Place {
         Place {
             host: reachable(address.ip()).to_string(),
@@ -27,7 +26,7 @@ impl Place {
         }
     }
 
-    /// Takes `name:port`, for one without TLS. `None`: it is not of that form.
+    /// Parses `name:port`, without TLS.
     pub fn named(text: &str) -> Option<Place> {
         let (host, port) = text.rsplit_once(':')?;
         let fits = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet);
@@ -39,7 +38,7 @@ impl Place {
         })
     }
 
-    /// Takes `https://host:port`.
+    /// Parses `https://host:port`.
     ///
     /// # Errors
     /// What is wrong, and what to write instead.
@@ -73,7 +72,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// "All addresses" can be listened to, but not connected to.
+/// Replaces the wildcard address, which cannot be connected to.
 fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -12,56 +12,54 @@ use crate::routing::Routing;
 
 mod queue;
 
-/// Dead-letter queues of a vhost that are known, and of all vhosts together; dead letters to others are only counted.
+/// Known dead-letter queues, per vhost and in all. Dead letters to others are only counted.
 pub(super) const MOST_QUEUES: usize = 200;
 const MOST_QUEUES_IN_ALL: usize = 1000;
 const MOST_VHOSTS: usize = 200;
-/// Named exchanges of a vhost that are known as targets.
+/// Named exchanges per vhost.
 const MOST_EXCHANGES: usize = 100;
-/// Keys of one exchange that are told apart; where each message brings its own, there is no end of them.
+/// Keys per exchange. Bounded, because each message may have its own.
 const MOST_KEYS: usize = 16;
 
-/// Queues to which this process sent nothing that are asked for at once.
+/// Quiet queues that are counted at once.
 const SELDOM_AT_ONCE: usize = 20;
-/// From one look at the targets of queues to the next.
+/// Interval for reading the targets of queues.
 const TARGETS_AGAIN: Duration = Duration::from_secs(10);
-/// From one survey that is asked for because there are new targets to the next.
+/// Minimum interval of surveys for new targets.
 const SURVEY_FOR_NEW: Duration = Duration::from_secs(60);
-/// From one survey to the next where there is nothing new: bindings change.
+/// Interval of surveys without new targets: bindings change.
 const SURVEY_AGAIN: Duration = Duration::from_secs(600);
 
-/// What is known, by vhost.
 #[derive(Debug, Default)]
 pub(super) struct Book(BTreeMap<Vhost, OfVhost>);
 
-/// What is known of one vhost.
 #[derive(Debug, Default)]
 struct OfVhost {
     queues: BTreeMap<ShortStr, Queue>,
-    /// Named exchanges, each with its keys; no key: all further ones.
+    /// Named exchanges with their keys. `None`: all further keys.
     targets: BTreeMap<ShortStr, BTreeMap<Option<ShortStr>, Aim>>,
-    /// Dead letters to queues and targets that do not fit.
+    /// Dead letters to queues and targets beyond the limit.
     left_out: u64,
-    /// Queues and targets that are expected, and do not fit.
+    /// Expected queues and targets beyond the limit.
     uncounted: usize,
-    /// When the targets of queues were looked at.
+    /// Last reading of targets.
     expected: Option<Mono>,
-    /// What was parked, as of the last try, by cause.
+    /// As of the last try, by cause.
     parked: Vec<(ShortStr, usize)>,
-    /// When a survey was asked for.
+    /// When a survey was requested.
     surveyed: Option<Mono>,
-    /// There are targets that no survey has looked for.
+    /// Some targets are newer than the last survey.
     has_new: bool,
 }
 
-/// A named exchange and a key, and where they lead.
+/// Where a named exchange leads with a key.
 #[derive(Debug, Default)]
 struct Aim {
-    /// A queue that is known has it as its target.
+    /// The target of a known queue.
     is_expected: bool,
     leads_to: Leads,
     dead_letters: u64,
-    /// Until it is known where they went.
+    /// Kept until it is known where they went.
     published: Published,
 }
 
@@ -71,27 +69,26 @@ pub(super) enum Leads {
     New,
     /// There is no such exchange.
     Nowhere,
-    /// It cannot be told: another type of exchange, or too many bindings.
+    /// Unknown exchange type, or too many bindings.
     Unknown,
-    /// There, as of the last survey.
+    /// As of the last survey.
     To(BTreeSet<ShortStr>),
 }
 
-/// What a publication went to.
+/// Destination of a publication.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Went<'a> {
-    /// Into the queue of that name, by the default exchange.
+    /// Through the default exchange.
     Queue(&'a ShortStr),
-    /// Into the parking queue, which is called so.
+    /// The parking queue of that name.
     Parking(&'a ShortStr),
-    /// To a named exchange, with that key.
     Exchange(&'a ShortStr, &'a ShortStr),
 }
 
 // === impl Book ===
 
 impl Book {
-    /// A dead letter was confirmed there.
+    /// Records a confirmed dead letter.
     pub(super) fn sent(&mut self, vhost: &Vhost, went: Went<'_>, now: Mono) {
         let room = self.room();
         if let Some(of) = self.of(vhost) {
@@ -99,14 +96,12 @@ impl Book {
         }
     }
 
-    /// So many messages are parked, by cause.
     pub(super) fn parked(&mut self, vhost: &Vhost, causes: &[(ShortStr, usize)]) {
         if let Some(of) = self.of(vhost) {
             of.parked = causes.to_vec();
         }
     }
 
-    /// Whether the targets of queues should be looked at now.
     pub(super) fn wants_targets(&mut self, vhost: &Vhost, now: Mono) -> bool {
         let Some(of) = self.of(vhost) else {
             return false;
@@ -120,8 +115,8 @@ impl Book {
         is_due
     }
 
-    /// These are the targets of all queues that are known, and that is what is parked in: dead letters may have gone there before the process
-    /// began, or without it.
+    /// Adds the targets of known queues, and the parking queue: they may hold dead letters from
+    /// before this process, or from elsewhere.
     pub(super) fn expect(&mut self, vhost: &Vhost, parking: &ShortStr, targets: &BTreeSet<Target>) {
         let room = self.room();
         if let Some(of) = self.of(vhost) {
@@ -129,7 +124,6 @@ impl Book {
         }
     }
 
-    /// What is known of a vhost; none if there are too many.
     fn of(&mut self, vhost: &Vhost) -> Option<&mut OfVhost> {
         if !self.0.contains_key(vhost) && self.0.len() < MOST_VHOSTS {
             self.0.insert(own(vhost), OfVhost::default());
@@ -137,7 +131,7 @@ impl Book {
         self.0.get_mut(vhost)
     }
 
-    /// Whether a target leads to a queue, as far as the broker told.
+    /// As far as the broker reported.
     pub(super) fn standing(&self, vhost: &Vhost, target: &Target) -> Standing {
         let Some(of) = self.0.get(vhost) else {
             return Standing::Unknown;
@@ -164,7 +158,6 @@ impl Book {
         }
     }
 
-    /// The queues of a vhost that are to be counted now, in their order.
     pub(super) fn due(&self, vhost: &Vhost, now: Mono) -> Vec<ShortStr> {
         let mut seldom = 0;
         let mut is_due = |queue: &Queue| {
@@ -177,7 +170,6 @@ impl Book {
         due.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The broker says that a queue has so many messages.
     pub(super) fn counted(&mut self, vhost: &Vhost, queue: &ShortStr, messages: u64, now: Mono) {
         let of = self.0.get_mut(vhost);
         if let Some(queue) = of.and_then(|of| of.queues.get_mut(queue)) {
@@ -185,7 +177,6 @@ impl Book {
         }
     }
 
-    /// There is no such queue any more.
     pub(super) fn gone(&mut self, vhost: &Vhost, queue: &ShortStr, now: Mono) {
         if let Some(of) = self.0.get_mut(vhost) {
             if let Some(gone) = of.queues.remove(queue)
@@ -203,7 +194,7 @@ impl Book {
         }
     }
 
-    /// Whether bindings have to be looked at now; if so, it counts as begun.
+    /// If so, the survey counts as begun.
     pub(super) fn wants_survey(&mut self, vhost: &Vhost, now: Mono) -> bool {
         let Some(of) = self.0.get_mut(vhost) else {
             return false;
@@ -220,7 +211,6 @@ impl Book {
         is_due
     }
 
-    /// The named targets of a vhost.
     pub(super) fn targets(&self, vhost: &Vhost) -> Vec<Target> {
         let of = self.0.get(vhost).into_iter();
         let targets = of.flat_map(|of| &of.targets).flat_map(|(exchange, keys)| {
@@ -232,7 +222,6 @@ impl Book {
         targets.collect()
     }
 
-    /// A survey says where these lead.
     pub(super) fn surveyed(&mut self, vhost: &Vhost, found: Vec<(Target, Leads)>) {
         let mut room = self.room();
         let Some(of) = self.0.get_mut(vhost) else {
@@ -269,7 +258,6 @@ impl Book {
         of.has_new = aims.any(|aim| matches!(aim.leads_to, Leads::New));
     }
 
-    /// All of a vhost, as of now.
     pub(super) fn known(&self, vhost: &Vhost, now: Mono) -> Known {
         let Some(of) = self.0.get(vhost) else {
             return Known::default();
@@ -299,7 +287,7 @@ impl Book {
     }
 }
 
-/// Where targets lead, as of a survey.
+/// Resolves targets with a survey.
 pub(super) fn resolve(routing: &Routing, targets: Vec<Target>) -> Vec<(Target, Leads)> {
     let resolved = targets.into_iter().map(|target| {
         let key = target.routing_key.as_ref().map(|key| key.as_bytes());
@@ -313,12 +301,12 @@ pub(super) fn resolve(routing: &Routing, targets: Vec<Target>) -> Vec<(Target, L
     resolved.collect()
 }
 
-/// A copy: a name may be a slice of the buffer that it was read in, which must not live as long as the process.
+/// A copy: a slice of a read buffer must not live as long as the process.
 fn own(name: &ShortStr) -> ShortStr {
     ShortStr::copy(name.as_bytes()).unwrap_or_default()
 }
 
-/// The queue of that name; a new one if there is room.
+/// Adds the queue if there is room.
 fn entry<'a>(
     queues: &'a mut BTreeMap<ShortStr, Queue>,
     name: &ShortStr,
@@ -333,7 +321,7 @@ fn entry<'a>(
     queues.get_mut(name)
 }
 
-/// The aim at that exchange with that key, or with any. `None`: it does not fit.
+/// The aim for this key, or for all further keys. `None`: over the limit.
 fn aim<'a>(
     targets: &'a mut BTreeMap<ShortStr, BTreeMap<Option<ShortStr>, Aim>>,
     exchange: &ShortStr,
@@ -398,7 +386,7 @@ impl OfVhost {
         });
     }
 
-    /// One that may be empty goes for one that is not.
+    /// Replaces a queue that may be empty.
     fn make_room(&mut self) -> Option<()> {
         let mut queues = self.queues.iter();
         let name = queues.find(|(_, queue)| queue.may_go())?.0.clone();
@@ -429,7 +417,7 @@ impl OfVhost {
         }
     }
 
-    /// `None`: it does not fit.
+    /// `None`: over the limit.
     fn aimed(&mut self, exchange: &ShortStr, key: &ShortStr, now: Mono) -> Option<()> {
         let aim = aim(&mut self.targets, exchange, Some(key))?;
         aim.dead_letters += 1;

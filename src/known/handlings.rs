@@ -14,27 +14,23 @@ use crate::registry::policy::Mode;
 use crate::registry::redeclared::Existing;
 use crate::telemetry::Metrics;
 
-/// All that it depends on. Clones are the same.
+/// Clones share their sources.
 #[derive(Clone)]
 pub struct Handlings {
-    /// What is known of queues.
     pub catalogue: Catalogue,
     pub policies: LivePolicies,
     pub mode: Mode,
-    /// The names of the proxy's own objects.
     pub names: Names,
-    /// The proxy's own, who works for all clients.
     pub user: ShortStr,
-    /// They have seen why declares were left to the broker.
+    /// Has the causes of declares left to the broker.
     pub metrics: Metrics,
-    /// The clock of all machines.
     pub clock: SystemClock,
 }
 
 // === impl Handlings ===
 
 impl Handlings {
-    /// The queues of a vhost of which there is something to say, those first that need attention. Looks at all queues that are known.
+    /// Queues worth showing, most urgent first. Reads all known queues.
     pub fn of(&self, vhost: &Vhost) -> Vec<(ShortStr, Handling)> {
         let left = self.metrics.declares_left(vhost);
         let circumstances = Circumstances {
@@ -67,7 +63,7 @@ impl Handlings {
         queues
     }
 
-    /// The queues whose last declare said something else than their own arguments, and what those say.
+    /// Queues whose last declare differs from their arguments, with these arguments.
     pub fn redeclared(&self, vhost: &Vhost) -> BTreeMap<ShortStr, Existing> {
         let redeclared = self.policies.redeclared();
         let of_vhost = redeclared.iter().filter(|(of, ..)| *of == vhost);
@@ -77,14 +73,13 @@ impl Handlings {
             .collect()
     }
 
-    /// Where their dead letters go, each target once.
+    /// Each dead-letter target once.
     pub(super) fn targets(&self, vhost: &Vhost) -> BTreeSet<Target> {
         let targets = self.of(vhost).into_iter();
         let targets = targets.filter_map(|(_, handling)| handling.target);
         targets.map(Target::from).collect()
     }
 
-    /// The time as of the catalogue.
     pub fn now(&self) -> Mono {
         self.clock.now().mono
     }

@@ -12,36 +12,35 @@ use std::time::Duration;
 
 use crate::machine::Mono;
 
-/// A count of messages is at most so old when it is read: queues tell theirs every five seconds, and the API collects them every five seconds.
+/// Maximum age of a message count: queues report every five seconds, and the API collects every
+/// five seconds.
 pub(super) const LAG: Duration = Duration::from_secs(15);
-/// Publications this near are one run.
+/// Publications within this time form a run.
 const NEAR: Duration = Duration::from_secs(1);
-/// Runs that are kept. Beyond, neighbours among the older ones become one, and count as published when the newer was.
+/// Above this number, neighbouring old runs merge, and count as published at the newer one's time.
 const MOST_RUNS: usize = 128;
 
-/// The publications to a queue that may be left there, the oldest first.
+/// Publications to a queue that may still be there, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Published {
     runs: VecDeque<Run>,
-    /// Publications in all runs.
     number: u64,
 }
 
-/// Publications one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     at: Mono,
     number: u64,
 }
 
-/// What is known of a queue by a count, and kept for the next.
+/// Result of a count, kept for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) messages: u64,
     pub(super) at: Mono,
-    /// When the oldest came; `None`: there is none, or others than ours may be there.
+    /// Arrival of the oldest message; `None`: empty, or possibly another publisher's.
     pub(super) oldest: Option<Mono>,
-    /// Of all that this process ever published there, so much is in the count for sure, or has gone again.
+    /// Publications of this process that were certainly counted, or have left again.
     settled: u64,
 }
 
@@ -57,7 +56,6 @@ impl Published {
         self.bound();
     }
 
-    /// Adds all publications of another count.
     pub(super) fn merge(&mut self, other: &Published) {
         self.runs.extend(&other.runs);
         self.runs.make_contiguous().sort_by_key(|run| run.at);
@@ -77,7 +75,7 @@ impl Published {
         }
     }
 
-    /// The publications that came later.
+    /// Publications after that time.
     fn since(&self, then: Mono) -> u64 {
         let newest = self.runs.iter().rev();
         newest
@@ -86,7 +84,7 @@ impl Published {
             .sum()
     }
 
-    /// When the `n`-th newest came.
+    /// Time of the `n`-th newest publication.
     fn newest(&self, n: u64) -> Option<Mono> {
         let mut left = n.checked_sub(1)?;
         for run in self.runs.iter().rev() {
@@ -98,7 +96,7 @@ impl Published {
         None
     }
 
-    /// The oldest go until there are only so many.
+    /// Drops the oldest above this number.
     fn keep(&mut self, most: u64) {
         while self.number > most
             && let Some(run) = self.runs.front_mut()
@@ -112,7 +110,7 @@ impl Published {
         }
     }
 
-    /// The broker says that there are so many messages. `ever`: what this process has published there; `before`: what the last count told.
+    /// Evaluates a count. `ever`: total publications of this process; `before`: the previous count.
     pub(super) fn counted(
         &mut self,
         messages: u64,
@@ -152,7 +150,7 @@ impl Published {
 mod tests {
     use super::*;
 
-    /// A queue of which all is known: what is published and what the broker tells, by the second.
+    /// A fully known queue: publications and counts by the second.
     #[derive(Default)]
     struct Queue {
         published: Published,
@@ -172,7 +170,7 @@ mod tests {
             self.ever += number;
         }
 
-        /// When the oldest came, as of this count.
+        /// Arrival of the oldest as of this count.
         fn count(&mut self, messages: u64, second: u64) -> Option<u64> {
             let counted = self
                 .published

@@ -11,12 +11,12 @@ use super::{Checker, place, shown};
 use crate::registry::policy::{Definition, Mode, Policy};
 use crate::registry::said_retries::SaidRetries;
 
-/// A table of the file, while it is checked: what is left at the end are keys that mean nothing.
+/// A table of the file. Keys left at the end are unknown.
 struct Table {
     path: &'static str,
     place: String,
     entries: Map<String, Value>,
-    /// The keys that it may have, as far as they were asked for.
+    /// All valid keys, for suggestions.
     known: Vec<&'static str>,
 }
 
@@ -148,7 +148,7 @@ impl Checker {
         self.parse(&table.name_of(key), &value, true, parse)
     }
 
-    /// `instead` stands in for a value that is missing or wrong.
+    /// `instead`: the value to go on with after a mistake.
     fn required<T>(
         &mut self,
         table: &mut Table,
@@ -175,7 +175,7 @@ impl Checker {
         }
     }
 
-    /// Policies that say to the broker what it cannot hear.
+    /// Reports policies that the mode makes ineffective.
     pub(super) fn natives(&mut self, config: &Config) {
         let Some(ValueKind::Array(items)) = self.values.get(POLICY).map(|value| value.kind.clone())
         else {

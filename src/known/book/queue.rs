@@ -8,22 +8,20 @@ use crate::known::published::{Counted, Published};
 use crate::known::{DeadLetterQueue, Target};
 use crate::machine::Mono;
 
-/// A count that is older than this says nothing any more.
+/// Older counts are not shown.
 const COUNTS_FOR: Duration = Duration::from_secs(30);
-/// From one count to the next of a queue to which this process sent nothing: there may be many of them, and many proxies.
+/// Interval for quiet queues: there may be many, and many proxies.
 const SELDOM: Duration = Duration::from_secs(600);
 /// A queue that dead letters went to, or may go to.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// A queue that is known has it as its target.
+    /// The target of a known queue.
     pub(super) is_expected: bool,
-    /// When the broker was last asked for it, and knew it or not.
+    /// Last question, and whether the queue existed.
     pub(super) asked: Option<(Mono, bool)>,
-    /// By the default exchange.
+    /// Reached through the default exchange.
     pub(super) by_name: bool,
-    /// What nothing takes is parked there.
     pub(super) is_parking: bool,
-    /// How many dead letters went there since the process began.
     pub(super) dead_letters: u64,
     pub(super) published: Published,
     pub(super) counted: Option<Counted>,
@@ -32,27 +30,25 @@ pub(super) struct Queue {
 // === impl Queue ===
 
 impl Queue {
-    /// This process sent nothing there.
+    /// This process published nothing to it.
     pub(super) fn is_quiet(&self) -> bool {
         self.dead_letters == 0
     }
 
-    /// The broker has no such queue.
     pub(super) fn is_missing(&self) -> bool {
         self.is_quiet() && self.asked.is_some_and(|(_, is_there)| !is_there)
     }
 
-    /// It may be left out for a queue that dead letters went to.
+    /// May be replaced by a queue with dead letters.
     pub(super) fn may_go(&self) -> bool {
         self.is_quiet() && self.counted.is_none_or(|it| it.messages == 0)
     }
 
-    /// It should be counted now.
     pub(super) fn is_due(&self, now: Mono) -> bool {
         !self.is_quiet() || self.asked.is_none_or(|(at, _)| at.after(SELDOM) <= now)
     }
 
-    /// The same queue, of which the broker says that there is none.
+    /// Records that the queue is missing.
     pub(super) fn missing(self, now: Mono) -> Queue {
         Queue {
             is_expected: self.is_expected,
@@ -63,7 +59,6 @@ impl Queue {
         }
     }
 
-    /// The broker says that it has so many messages.
     pub(super) fn counted(&mut self, messages: u64, now: Mono) {
         self.asked = Some((now, true));
         let counted = self

@@ -7,7 +7,6 @@ fn at(second: u64) -> Mono {
     Mono(0).after(Duration::from_secs(second))
 }
 
-/// A book about the vhost `v`.
 #[derive(Default)]
 struct Scene(Book);
 
