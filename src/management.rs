@@ -50,9 +50,8 @@ mod survey;
 mod tests;
 mod watchdog;
 
-/// From one reading to the next.
 const EVERY: Duration = Duration::from_secs(5);
-/// The same when it failed: doubled each time, up to this.
+/// Interval after a failure; doubles up to this.
 const AT_MOST: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
@@ -60,28 +59,24 @@ pub struct Management {
     pub api: Api,
     pub policies: LivePolicies,
     pub metrics: Metrics,
-    /// One answer at a time about a vhost is in memory.
+    /// Limits the memory for answers.
     turn: Arc<Semaphore>,
-    /// One list of all queues at a time is made by the broker.
     listing: Arc<Semaphore>,
 }
 
-/// What was read and written to the log last, so that only news counts and is written.
+/// Last reading and last log lines, so that only changes are reported.
 #[derive(Debug, Default, PartialEq)]
 struct Reported {
-    /// None: nothing was read yet.
     listed: Option<Listed>,
-    /// The error; none while all is well.
     error: Option<String>,
-    /// Policies whose patterns cannot be read.
     unreadable: Vec<String>,
 }
 
 // === impl Management ===
 
 impl Management {
-    /// For an API there; what it tells of the broker's policies is told to these. Until then they say that they do not know: a message that
-    /// the broker would send by the key of a policy must not go by its own.
+    /// `policies`: receives the broker's policies. Until then they are unknown, so no message is
+    /// published by its own key where a policy may set one.
     pub fn new(api: Api, policies: LivePolicies, metrics: Metrics) -> Management {
         policies.set_brokers(BrokerPolicies::unread());
         Management {
@@ -93,7 +88,6 @@ impl Management {
         }
     }
 
-    /// Reads policies until it is stopped. `first`: told when it was read once, or could not be.
     pub async fn run(self, first: oneshot::Sender<()>, stopped: impl Future<Output = ()>) {
         tokio::select! {
             () = self.read_on(first) => {}

@@ -2,7 +2,7 @@
 
 use crate::amqp::ids::{ShortStr, Vhost};
 
-/// The user, and the first part of the names of all that is the proxy's.
+/// The proxy's user, and the prefix of its objects.
 #[derive(Clone, Debug)]
 pub struct OwnUser {
     pub name: ShortStr,
@@ -12,14 +12,14 @@ pub struct OwnUser {
 // === impl OwnUser ===
 
 impl OwnUser {
-    /// The command that gives it all that the proxy needs in a vhost.
+    /// The command that grants everything the proxy needs in a vhost.
     pub fn grant(&self, vhost: &Vhost) -> String {
         let begins = format!("^{}", pattern(&self.prefix));
         let command = set_permissions(&self.name, vhost);
         format!("{command} '{begins}' '.*' '{begins}'")
     }
 
-    /// What is to be done about a refusal in a vhost, if these words of the broker tell that.
+    /// Advice for a refusal, if its words are known.
     pub fn remedy(&self, vhost: &Vhost, cause: &str) -> Option<String> {
         let (user, name) = (self.name.to_string(), quoted(&vhost.to_string()));
         Some(if cause.contains("Login was refused") {
@@ -41,7 +41,7 @@ impl OwnUser {
     }
 }
 
-/// `rabbitmqctl set_permissions`, up to the patterns.
+/// `rabbitmqctl set_permissions` without the patterns.
 pub fn set_permissions(user: &ShortStr, vhost: &Vhost) -> String {
     let (user, vhost) = (user.to_string(), vhost.to_string());
     format!(
@@ -51,12 +51,12 @@ pub fn set_permissions(user: &ShortStr, vhost: &Vhost) -> String {
     )
 }
 
-/// A pattern of RabbitMQ's for names that begin so, without `^`. A `-` needs no escape outside of brackets.
+/// A pattern for names with this beginning, without `^`. A `-` needs no escape outside brackets.
 pub fn pattern(begins: &str) -> String {
     regex::escape(begins).replace(r"\-", "-")
 }
 
-/// A word of a command line, as a shell reads it.
+/// Quoted for a shell.
 pub fn quoted(word: &str) -> String {
     let is_plain =
         |character: char| character.is_ascii_alphanumeric() || "-_./:@".contains(character);
@@ -70,7 +70,7 @@ pub fn quoted(word: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The words are those of 3.10.8, 4.0.5 and 4.3.6.
+    /// Words of 3.10.8, 4.0.5 and 4.3.6.
     #[test]
     fn each_refusal_has_what_to_do_about_it() {
         let user = OwnUser {

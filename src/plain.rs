@@ -9,12 +9,12 @@ pub fn line(text: &str) -> String {
     escaped(text, |_| false)
 }
 
-/// With its line breaks and tabs.
+/// Keeps line breaks and tabs.
 pub fn lines(text: &str) -> String {
     escaped(text, |character| matches!(character, '\n' | '\t'))
 }
 
-/// JSON: what stands in a string of it is escaped as JSON does, and line breaks stand nowhere else.
+/// For JSON text: JSON escapes the contents of strings itself.
 pub fn json(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {

@@ -21,29 +21,25 @@ pub(crate) use told::Told;
 
 use memory::Memory;
 
-/// How many may come before a subscriber that does not listen misses the oldest of them.
+/// Deaths buffered per subscriber; a slow one misses the oldest.
 const MOST_UNHEARD: usize = 1024;
 
-/// A dead letter that has come to its end. Cheap to clone.
+/// Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecentDeath {
-    /// Greater than that of all before it, in any vhost; that of an earlier process, too, as far as the clock on the wall tells.
+    /// Increases over all vhosts, and over earlier processes as far as the wall clock allows.
     pub number: u64,
-    /// When its publication came to its end.
     pub at: Wall,
-    /// The vhost of the death.
     pub vhost: Vhost,
-    /// What is known of the dead letter.
     pub dead: Arc<DeadLetter>,
 }
 
-/// The last dead letters of this process. Clones are the same.
+/// Clones share the memory.
 #[derive(Clone)]
 pub struct RecentDeaths(Arc<Inner>);
 
 struct Inner {
     memory: Mutex<Memory>,
-    /// Says that there is one more.
     more: watch::Sender<()>,
     heard: broadcast::Sender<RecentDeath>,
 }
@@ -51,7 +47,7 @@ struct Inner {
 // === impl RecentDeaths ===
 
 impl RecentDeaths {
-    /// Of a process that began then.
+    /// `began`: start of the process.
     pub fn new(began: Wall) -> RecentDeaths {
         RecentDeaths(Arc::new(Inner {
             memory: Mutex::new(Memory::new(began)),
@@ -60,7 +56,6 @@ impl RecentDeaths {
         }))
     }
 
-    /// One more has come to its end.
     pub fn add(&self, vhost: &Vhost, at: Wall, dead: &Arc<DeadLetter>) {
         let death = self.memory().add(vhost, at, dead.clone());
         // Nobody may be listening.
@@ -68,17 +63,17 @@ impl RecentDeaths {
         self.0.more.send_replace(());
     }
 
-    /// Those of a vhost behind that number, the oldest first, `most` of them. 0: from the beginning.
+    /// Deaths after that number (0: from the beginning), the oldest first.
     pub fn list(&self, vhost: &[u8], after: u64, most: usize) -> Listed {
         self.memory().list(vhost, after, most)
     }
 
-    /// The last ones of a vhost, the oldest of them first.
+    /// The last deaths, the oldest of them first.
     pub fn newest(&self, vhost: &[u8], most: usize) -> Listed {
         self.memory().newest(vhost, most)
     }
 
-    /// Done when [`RecentDeaths::list`] has something behind that number.
+    /// Done when [`RecentDeaths::list`] has more after that number.
     pub async fn more(&self, vhost: &[u8], after: u64) {
         let mut more = self.0.more.subscribe();
         loop {
@@ -92,12 +87,13 @@ impl RecentDeaths {
         }
     }
 
-    /// Deaths of a vhost in each of the last [`MINUTES`] minutes, by queue and reason.
+    /// Per queue and reason, for the last [`MINUTES`] minutes.
     pub fn rates(&self, vhost: &[u8], now: Wall) -> Vec<Rate> {
         self.memory().rates(vhost, now)
     }
 
-    /// Hears of each from now on, in all vhosts. Who is too slow is told how many it has missed (`RecvError::Lagged`).
+    /// All future deaths in all vhosts. A slow subscriber learns how many it missed
+    /// (`RecvError::Lagged`).
     pub fn subscribe(&self) -> broadcast::Receiver<RecentDeath> {
         self.0.heard.subscribe()
     }

@@ -26,10 +26,10 @@ mod book;
 mod order;
 mod shown;
 
-/// At the end of the process, for so long the outcomes of what was published are awaited.
+/// Waiting time for outcomes at shutdown.
 const LAST: Duration = Duration::from_secs(5);
 
-/// Begins redrives, and knows what became of them. Clones are the same.
+/// Clones share the list.
 #[derive(Clone)]
 pub struct Redrives {
     walks: Walks,
@@ -44,7 +44,6 @@ pub struct Redrives {
 // === impl Redrives ===
 
 impl Redrives {
-    /// A list without redrives.
     pub fn new(
         walks: Walks,
         drain: Drain,
@@ -62,10 +61,10 @@ impl Redrives {
         }
     }
 
-    /// Begins one. It goes on by itself.
+    /// Runs in the background.
     ///
     /// # Errors
-    /// When another is at work in that queue, or too many are in all, or messages are to go where nobody may send them.
+    /// Another one works in that queue, too many run, or the destination is forbidden.
     pub fn begin(&self, order: Order) -> Result<u64, NotBegun> {
         let (most, now) = (
             self.limits.now().fixed.redrives,
@@ -102,12 +101,10 @@ impl Redrives {
         Ok(id)
     }
 
-    /// All that are known, the newest first.
     pub fn list(&self) -> Vec<Shown> {
         self.book().list(|vhost| self.is_blocked(vhost))
     }
 
-    /// The redrive with this id, if it is remembered.
     pub fn show(&self, id: u64) -> Option<Shown> {
         self.book().show(id, |vhost| self.is_blocked(vhost))
     }
@@ -116,7 +113,7 @@ impl Redrives {
         self.metrics.standing(vhost).is_blocked
     }
 
-    /// Done when the broker has let it in; or when it has ended, which says why it did not. `None`: it never was.
+    /// Done when the broker has accepted it, or when it ended early. `None`: unknown id.
     pub async fn under_way(&self, id: u64) -> Option<Result<Shown, Failure>> {
         let (mut progress, over) = self.book().watch(id)?;
         let never = progress
@@ -133,12 +130,13 @@ impl Redrives {
         }
     }
 
-    /// Holds it up, or lets it go on. What it holds meanwhile, for some minutes, others do not see. False: it has ended, or never was.
+    /// While paused, its messages are hidden from others for some minutes. False: it has ended, or
+    /// never was.
     pub fn pause(&self, id: u64, pause: bool) -> bool {
         self.book().pause(id, pause)
     }
 
-    /// Ends it. What is on its way arrives. False: it has ended, or never was.
+    /// Messages in flight still arrive. False: it has ended, or never was.
     pub fn cancel(&self, id: u64) -> bool {
         self.book().cancel(id)
     }

@@ -9,9 +9,7 @@ use crate::config::{Change, Config, Sources};
 use crate::service;
 use crate::telemetry::logging::Level;
 
-/// Where the settings come from, which are in force, and what they act on.
 pub struct Reload {
-    /// The sources that were read at the start.
     pub sources: Sources,
     pub config: Config,
     pub live: Live,
@@ -21,7 +19,7 @@ pub struct Reload {
 // === impl Reload ===
 
 impl Reload {
-    /// Reads the settings at each of these signals.
+    /// Reloads at each signal.
     pub async fn at(mut self, mut signals: Signal) {
         while signals.recv().await.is_some() {
             service::reloading();

@@ -41,20 +41,16 @@ pub struct Place {
     pub login: Login,
     /// The vhosts to look into.
     pub vhosts: Vec<Vhost>,
-    /// The names of the proxy's own queues.
     pub names: Names,
-    /// Knows which delay queues there are.
     pub management: Option<Api>,
 }
 
-/// Why there is no result, or only a part of one.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error(
         "which delay queues there are is not known: set `management-url`, or name each delay in milliseconds, as in `--delay 1000`"
     )]
     DelaysUnknown,
-    /// The management API says nothing.
     #[error("the management API does not say which delay queues there are: {0}")]
     Management(#[from] NoAnswer),
     /// The broker cannot be reached, or has refused something.
@@ -73,7 +69,8 @@ fn not_there(vhost: &Vhost, queue: &ShortStr) -> String {
 // === impl Place ===
 
 impl Place {
-    /// The delay queues of a vhost; `wanted`: only these, unless it is empty. Without a management API those are taken for granted.
+    /// `wanted`: only these delays, unless empty. Without a management API they are assumed to
+    /// exist.
     async fn delays(&self, vhost: &Vhost, wanted: &[u64]) -> Result<Vec<DelayQueue>, Error> {
         let Some(management) = &self.management else {
             let of = |millis: &u64| DelayQueue {

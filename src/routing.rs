@@ -10,11 +10,11 @@ mod leads;
 pub(crate) mod tests;
 mod topic;
 
-/// Octets of all that is known; beyond, all is forgotten.
+/// Above this total everything is dropped.
 pub const MOST_OCTETS: usize = 64 << 20;
-/// What an exchange or a binding costs beside its names (measured, with the allocator's part).
+/// Per exchange or binding, beside names (measured, with allocator overhead).
 pub const OVERHEAD: usize = 320;
-/// Those that every vhost has.
+/// In every vhost.
 const BUILT_IN: [(&[u8], Kind); 5] = [
     (b"amq.direct", Kind::Direct),
     (b"amq.fanout", Kind::Fanout),
@@ -23,7 +23,6 @@ const BUILT_IN: [(&[u8], Kind); 5] = [
     (b"amq.match", Kind::Headers),
 ];
 
-/// The exchanges and bindings.
 #[derive(Clone, Debug)]
 pub struct Routing {
     exchanges: BTreeMap<ShortStr, Known>,
@@ -34,7 +33,7 @@ pub struct Routing {
 #[derive(Clone, Debug)]
 struct Known {
     kind: Kind,
-    /// Takes what has no destination here.
+    /// Receives unrouted messages.
     alternate: Option<ShortStr>,
 }
 
@@ -48,7 +47,7 @@ enum Kind {
     Unknown,
 }
 
-/// A binding, in an order in which those of one exchange, and of one key there, are neighbours.
+/// Sorted, so that bindings of one exchange and key are adjacent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SortedBinding {
     source: ShortStr,
@@ -57,7 +56,7 @@ struct SortedBinding {
 }
 
 impl Default for Routing {
-    /// Nothing but what every vhost has.
+    /// Only the built-in exchanges.
     fn default() -> Routing {
         let known = |(name, kind): (&[u8], Kind)| {
             let alternate = None;
@@ -74,7 +73,7 @@ impl Default for Routing {
 // === impl Routing ===
 
 impl Routing {
-    /// All of it, as a survey found it; nothing, when that is more than fits.
+    /// Empty if the survey is too large.
     pub fn of(survey: Survey) -> Routing {
         let mut routing = Routing::default();
         for exchange in survey.exchanges {
@@ -105,14 +104,12 @@ impl Routing {
         }
     }
 
-    /// The bindings of one exchange.
     fn range(&self, source: &ShortStr) -> impl Iterator<Item = &SortedBinding> {
         self.bindings
             .range(SortedBinding::first(source.clone(), ShortStr::EMPTY)..)
             .take_while(move |binding| binding.source == *source)
     }
 
-    /// The bindings of this exchange with this key.
     fn with_key(&self, source: &ShortStr, key: &[u8]) -> impl Iterator<Item = &SortedBinding> {
         let first = ShortStr::copy(key).map(|key| SortedBinding::first(source.clone(), key));
         first.into_iter().flat_map(move |first| {
@@ -157,7 +154,7 @@ impl SortedBinding {
         }
     }
 
-    /// None with this source and key comes before it.
+    /// Sorts before all others of this source and key.
     fn first(source: ShortStr, routing_key: ShortStr) -> SortedBinding {
         SortedBinding {
             source,

@@ -12,10 +12,10 @@ use tracing::{debug, warn};
 use crate::drain::Drain;
 use crate::net::workers::Workers;
 
-/// The socket for clients, if the service manager has bound one (`dlx-proxy.socket`).
+/// The client socket bound by the service manager (`dlx-proxy.socket`).
 ///
 /// # Errors
-/// What was handed over is not a TCP socket that listens, or is more than that one.
+/// Anything but one listening TCP socket.
 pub fn socket() -> io::Result<Option<TcpListener>> {
     let mut handed = ListenFd::from_env();
     if handed.len() > 1 {
@@ -26,7 +26,7 @@ pub fn socket() -> io::Result<Option<TcpListener>> {
     handed.take_tcp_listener(0)
 }
 
-/// Tells when the proxy listens, that it lives, and when it ends.
+/// Reports readiness, liveness and the end to the service manager.
 pub async fn follow(listening: impl Future<Output = ()>, drain: Drain, workers: Workers) {
     let live = async {
         listening.await;
@@ -39,7 +39,7 @@ pub async fn follow(listening: impl Future<Output = ()>, drain: Drain, workers: 
     }
 }
 
-/// The settings are being read again, until [`reloaded`].
+/// Ends with [`reloaded`].
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -47,12 +47,11 @@ pub fn reloading() {
     }
 }
 
-/// The settings were read.
 pub fn reloaded() {
     tell(&[NotifyState::Ready]);
 }
 
-/// Says that the process lives for as long as each thread that serves clients does its work.
+/// Reports liveness while all client threads work.
 async fn watchdog(workers: Workers) {
     let Some(patience) = sd_notify::watchdog_enabled() else {
         return std::future::pending().await;

@@ -32,49 +32,46 @@ mod server;
 mod tests;
 pub mod words;
 
-/// The settings of TLS. Their names are those of the fields with `-` for `_`; a file that is not set is `None`.
+/// Field names are those of the settings with `_` for `-`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Settings {
-    /// Who signs the broker's certificate, if not one of those whom the system trusts.
+    /// Instead of the system's CAs.
     #[serde(serialize_with = "none_as_empty")]
     pub upstream_ca_file: Option<String>,
-    /// The name that the broker's certificate must have, if not the one in the URL.
+    /// Instead of the host in the URL.
     #[serde(serialize_with = "none_as_empty")]
     pub upstream_tls_name: Option<String>,
-    /// The proxy's own certificate, for brokers that ask for one.
+    /// For brokers that require one.
     #[serde(serialize_with = "none_as_empty")]
     pub upstream_cert_file: Option<String>,
     #[serde(serialize_with = "none_as_empty")]
     pub upstream_key_file: Option<String>,
-    /// Whether the broker's certificate is looked at.
     pub upstream_tls_verify: bool,
-    /// The certificate for clients and for the admin port.
+    /// Served to clients and at the admin port.
     #[serde(serialize_with = "none_as_empty")]
     pub tls_cert_file: Option<String>,
     #[serde(serialize_with = "none_as_empty")]
     pub tls_key_file: Option<String>,
-    /// Who signs the certificates of clients.
+    /// CAs of client certificates.
     #[serde(serialize_with = "none_as_empty")]
     pub tls_client_ca_file: Option<String>,
-    /// Whether clients show one.
     pub tls_client_auth: ClientAuth,
 }
 
-/// Whether clients show a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientAuth {
     Off,
-    /// They are asked; one that is shown must be good.
+    /// Requested, not required; must be valid.
     Optional,
     Required,
 }
 
-/// Which sides of the proxy speak TLS. This needs a restart to change.
+/// The sides that speak TLS. Changes need a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// The broker, by AMQP or by its management API.
+    /// By AMQP or the management API.
     pub upstream: bool,
     /// The server of `on-dead-letter`.
     pub hook: bool,
@@ -85,23 +82,21 @@ pub struct Uses {
 // === impl Uses ===
 
 impl Uses {
-    /// Whether the proxy shows a certificate to those who connect.
     pub fn serves(self) -> bool {
         self.clients || self.admin
     }
 
-    /// Whether anything speaks TLS.
     pub fn any(self) -> bool {
         self != Uses::default()
     }
 }
 
-/// Since 1970, when the first certificate of a chain ends; `None` if it cannot be read.
+/// Since 1970, when the first certificate of a chain expires; `None`: unreadable.
 pub(crate) fn ends(chain: &[CertificateDer<'_>]) -> Option<Duration> {
     files::expires(chain).ok()
 }
 
-/// The one implementation of ciphers, for all connections.
+/// One implementation of ciphers for all connections.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

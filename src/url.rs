@@ -6,25 +6,25 @@ use std::net::Ipv6Addr;
 
 use percent_encoding::percent_decode_str;
 
-/// What is refused where a password may have been meant.
+/// A password may have been meant.
 const UNESCAPED: &str = "an `@`, `/`, `?`, `#` or `%` that belongs to a user, a password or a name is written as %40, %2F, %3F, %23 or %25";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Url<'a> {
-    /// What stands before `://`.
+    /// Before `://`.
     pub(crate) scheme: &'a str,
-    /// User and password, without escapes; the password is `None` where none is written.
+    /// Without escapes; the password may be missing.
     pub(crate) user: Option<(String, Option<String>)>,
-    /// One or more, with commas between them.
+    /// Separated by commas.
     hosts: &'a str,
-    /// Path and query: what stands behind the hosts.
+    /// Path and query.
     target: &'a str,
 }
 
-/// A name or an address without brackets, and the port, if one is written.
+/// Without brackets; the port may be missing.
 pub(crate) type Host = (String, Option<u16>);
 
-/// A text that somebody may have pasted into the wrong place: behind `://` nothing of it is shown.
+/// For possibly misplaced secrets: hides everything after `://`.
 pub(crate) fn hidden(text: &str) -> String {
     match text.split_once("://") {
         Some((scheme, _)) => format!("{scheme}://***"),
@@ -35,10 +35,10 @@ pub(crate) fn hidden(text: &str) -> String {
 // === impl Url ===
 
 impl<'a> Url<'a> {
-    /// White space around it does not count: a file with a secret often ends with a line break.
+    /// Trims white space: secret files often end with a line break.
     ///
     /// # Errors
-    /// What is wrong, in words that do not quote the URL.
+    /// What is wrong, without quoting the URL.
     pub(crate) fn parse(text: &'a str) -> Result<Url<'a>, &'static str> {
         let (scheme, rest) = text.trim().split_once("://").ok_or("not a URL")?;
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -58,20 +58,18 @@ impl<'a> Url<'a> {
         })
     }
 
-    /// Its hosts, in their order.
+    /// In order.
     ///
     /// # Errors
-    /// One of them is empty, or neither a name nor an address, with or without a port.
+    /// A host is empty or malformed.
     pub(crate) fn hosts(&self) -> Result<Vec<Host>, &'static str> {
         let hosts = self.hosts.split(',').map(host);
         let hosts: Option<_> = hosts.collect();
         hosts.ok_or("a host or port in it cannot be read")
     }
 
-    /// The one host that it may have.
-    ///
     /// # Errors
-    /// As [`Url::hosts`], or when there are several.
+    /// As [`Url::hosts`], or several hosts.
     pub(crate) fn host(&self) -> Result<Host, &'static str> {
         match <[Host; 1]>::try_from(self.hosts()?) {
             Ok([host]) => Ok(host),
@@ -79,7 +77,7 @@ impl<'a> Url<'a> {
         }
     }
 
-    /// Path and query, as HTTP asks for them.
+    /// Path and query for HTTP.
     pub(crate) fn target(&self) -> String {
         match self.target.starts_with('/') {
             true => self.target.to_owned(),
@@ -87,12 +85,11 @@ impl<'a> Url<'a> {
         }
     }
 
-    /// The path, as it is written.
     pub(crate) fn path(&self) -> &'a str {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// Whether there is a query, an empty one too.
+    /// Even if empty.
     pub(crate) fn has_query(&self) -> bool {
         self.target.contains('?')
     }
@@ -162,7 +159,7 @@ mod tests {
         );
     }
 
-    /// Each of these was read as a URL with another host or password than was meant.
+    /// A parser would take another host or password than was meant.
     #[test]
     fn an_unescaped_password_is_refused() {
         for text in [

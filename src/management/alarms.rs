@@ -8,7 +8,6 @@ pub(super) const PATH: &str = "health/checks/alarms";
 
 #[derive(Deserialize)]
 struct Answer {
-    /// Each answer of RabbitMQ's has it.
     #[serde(rename = "status")]
     _status: String,
     #[serde(default)]
@@ -21,7 +20,6 @@ struct Listed {
     resource: String,
 }
 
-/// Reads the answer: none while all is well.
 pub(super) fn read(json: &[u8]) -> serde_json::Result<Vec<Alarm>> {
     let Answer { alarms, .. } = serde_json::from_slice(json)?;
     let alarms = alarms.into_iter();
@@ -34,7 +32,7 @@ pub(super) fn read(json: &[u8]) -> serde_json::Result<Vec<Alarm>> {
 mod tests {
     use super::*;
 
-    /// The answers are those of 3.10.8, 4.0.5 and 4.3.6.
+    /// Answers of 3.10.8, 4.0.5 and 4.3.6.
     #[test]
     fn alarms_are_read() {
         let none = read(br#"{"status":"ok"}"#).expect("an answer");

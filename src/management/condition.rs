@@ -7,19 +7,17 @@ use crate::machine::Trouble;
 
 use super::harm::HARMFUL;
 
-/// States of a queue that cannot work.
 const BAD: [&str; 5] = ["crashed", "down", "minority", "stopped", "terminated"];
 
 pub(super) const COLUMNS: &str = "type,state,leader,members,online,policy,operator_policy";
 
-/// These columns, and `effective_policy_definition`.
 #[derive(Deserialize)]
 pub(super) struct Condition {
     #[serde(default, rename = "type")]
     queue_type: Option<String>,
     #[serde(default)]
     state: Option<String>,
-    /// Null: there is none. Absent: nothing is known of it.
+    /// Null: no leader. Absent: unknown.
     #[serde(default)]
     leader: Value,
     #[serde(default)]
@@ -35,7 +33,7 @@ pub(super) struct Condition {
 // === impl Condition ===
 
 impl Condition {
-    /// What is wrong with it. `policies`: what those that act on it say together.
+    /// `policies`: the effective policy definition.
     pub(super) fn trouble(&self, policies: &Value) -> Option<Trouble> {
         self.bounded(policies).or_else(|| self.state())
     }
@@ -88,7 +86,7 @@ mod tests {
         trouble.map(|trouble| trouble.to_string())
     }
 
-    /// As 3.10.8 and 4.3.6 answer.
+    /// Answers of 3.10.8 and 4.3.6.
     #[test]
     fn what_is_wrong_with_a_queue_is_said() {
         for (json, says) in [

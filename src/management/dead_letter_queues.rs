@@ -16,30 +16,26 @@ use crate::known::KnownQueues;
 use super::http::NoAnswer;
 use super::{AT_MOST, Management};
 
-/// From one look to the next: nodes tell new numbers every five seconds.
+/// Nodes report new numbers every five seconds.
 const EVERY: Duration = Duration::from_secs(10);
-/// Queues that are asked for in one look; where there are more, they take turns.
+/// Queues per round. If there are more, they take turns.
 const MOST_AT_ONCE: usize = 100;
 
-/// The counting in one vhost.
 pub(super) struct Counting {
     management: Management,
     vhost: Vhost,
     known: KnownQueues,
-    /// Where the next look begins.
     next: usize,
-    /// Those that have series.
     shown: BTreeSet<ShortStr>,
 }
 
 #[derive(Deserialize)]
 struct Listed {
-    /// A queue that is just there has no numbers yet.
+    /// A new queue has no count yet.
     #[serde(default)]
     messages: Option<u64>,
 }
 
-/// What the management API answers about one queue.
 enum Answer {
     Messages(Option<u64>),
     Gone,
@@ -69,7 +65,7 @@ impl Counting {
         }
     }
 
-    /// Looks once. False: there is no answer; what was told before counts for a while.
+    /// False: no answer; previous counts stay valid for a while.
     pub(super) async fn look(&mut self) -> bool {
         if self.known.wants_survey(&self.vhost) {
             self.survey().await;
@@ -140,7 +136,7 @@ impl Counting {
         asked.is_ok()
     }
 
-    /// Sets the metrics; what is not known has none.
+    /// Unknown values are removed.
     fn show(&mut self) {
         let metrics = &self.management.metrics;
         let before = std::mem::take(&mut self.shown);

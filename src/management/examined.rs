@@ -11,7 +11,6 @@ use super::http::{Api, NoAnswer};
 use crate::amqp::ids::Vhost;
 use crate::http::escaped;
 
-/// A policy, or an operator policy.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ListedPolicy {
@@ -24,16 +23,13 @@ pub struct ListedPolicy {
     pub definition: BTreeMap<String, Value>,
 }
 
-/// What a user may do in a vhost.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ListedPermission {
     pub user: String,
     pub vhost: String,
-    /// A pattern of names that the user may declare and delete.
+    /// A pattern of names, like the other two.
     pub configure: String,
-    /// The same of those to write to.
     pub write: String,
-    /// The same of those to read.
     pub read: String,
 }
 
@@ -57,26 +53,26 @@ struct FeatureFlag {
 // === impl Api ===
 
 impl Api {
-    /// The policies of all vhosts that its user may see.
+    /// Of all vhosts that the user may see.
     ///
     /// # Errors
-    /// There is no such answer.
+    /// No such answer.
     pub async fn listed_policies(&self) -> Result<Vec<ListedPolicy>, NoAnswer> {
         self.list("policies").await
     }
 
-    /// The same of operator policies.
+    /// The same for operator policies.
     ///
     /// # Errors
-    /// There is no such answer.
+    /// No such answer.
     pub async fn listed_operator_policies(&self) -> Result<Vec<ListedPolicy>, NoAnswer> {
         self.list("operator-policies").await
     }
 
-    /// The names of those that are stable, and disabled all the same. Only an administrator may see them.
+    /// Only stable flags. Requires an administrator.
     ///
     /// # Errors
-    /// There is no such answer.
+    /// No such answer.
     pub async fn disabled_feature_flags(&self) -> Result<Vec<String>, NoAnswer> {
         let flags: Vec<FeatureFlag> = self.list("feature-flags").await?;
         let disabled = flags
@@ -85,11 +81,11 @@ impl Api {
         Ok(disabled.map(|flag| flag.name).collect())
     }
 
-    /// The exchanges of a vhost, and the dead-letter exchanges in the arguments of its queues, which are read last: so a queue that is declared
-    /// meanwhile is among them if its exchange is.
+    /// Exchanges, and dead-letter exchanges in the arguments of queues. Queues are read last, so
+    /// that a queue declared meanwhile is included if its exchange is.
     ///
     /// # Errors
-    /// There is no such answer.
+    /// No such answer.
     pub async fn exchanges_and_targets(
         &self,
         vhost: &Vhost,
@@ -109,37 +105,37 @@ impl Api {
         ))
     }
 
-    /// What all users may do. Only an administrator may see it.
+    /// Requires an administrator.
     ///
     /// # Errors
-    /// There is no such answer.
+    /// No such answer.
     pub async fn listed_permissions(&self) -> Result<Vec<ListedPermission>, NoAnswer> {
         self.list("permissions").await
     }
 
-    /// What one user may do. Only an administrator may see it.
+    /// Requires an administrator.
     ///
     /// # Errors
-    /// There is no such answer, or no such user (404).
+    /// No such answer, or no such user (404).
     pub async fn permissions_of(&self, user: &str) -> Result<Vec<ListedPermission>, NoAnswer> {
         let user = escaped(user.as_bytes());
         self.list(&format!("users/{user}/permissions")).await
     }
 
-    /// Whether a node takes clients that speak the protocol of streams.
+    /// Whether a node accepts clients of the stream protocol.
     ///
     /// # Errors
-    /// There is no such answer.
+    /// No such answer.
     pub async fn speaks_streams(&self) -> Result<bool, NoAnswer> {
         let overview: Overview = self.list("overview").await?;
         let mut listeners = overview.listeners.iter();
         Ok(listeners.any(|listener| listener.protocol.starts_with("stream")))
     }
 
-    /// What time it is there, in whole seconds; and from when to when it was asked, by the clock of this machine.
+    /// The broker's clock in whole seconds, and the time of the request by the local clock.
     ///
     /// # Errors
-    /// There is no such answer.
+    /// No such answer.
     pub async fn date(&self) -> Result<(SystemTime, RangeInclusive<SystemTime>), NoAnswer> {
         self.ask(async |mut api| {
             let begun = SystemTime::now();

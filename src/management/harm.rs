@@ -5,7 +5,7 @@ use serde_json::Value;
 #[derive(Debug, PartialEq, Eq)]
 pub struct Harm {
     pub key: &'static str,
-    /// Messages, or the queue with all that is in it, are lost by it alone; else they come to be elsewhere if they die there.
+    /// Loses messages or the queue by itself; else messages that die there end up elsewhere.
     pub loses: bool,
     pub does: &'static str,
 }
@@ -29,13 +29,13 @@ pub const HARMFUL: &[Harm] = &[
     leads("dead-letter-exchange"),
     leads("dead-letter-routing-key"),
 ];
-/// A limit that no queue meets: the policy that docs/operations.md recommends has it.
+/// No queue reaches this limit; docs/operations.md recommends such a policy.
 const NO_LIMIT: f64 = 1e9;
 
 // === impl Harm ===
 
 impl Harm {
-    /// Whether it acts with this value. Of these keys streams know `max-length-bytes` alone.
+    /// Whether this value has an effect. Of these keys, streams use `max-length-bytes` alone.
     pub fn acts(&self, value: &Value, is_stream: bool) -> bool {
         match self.key {
             key if is_stream && key != "max-length-bytes" => false,

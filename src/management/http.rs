@@ -12,28 +12,25 @@ use tokio::sync::mpsc;
 
 use crate::http::{self, BadBody, Failed, Login, Place, Requests};
 
-/// How long the API may take for all of the answers that are wanted together.
+/// For all answers of one connection together.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Octets of one answer: some hundred thousand bindings.
 const LONGEST_ANSWER: usize = 64 << 20;
-/// Of a check of health: two alarms a node.
+/// Octets of a health check: two alarms per node.
 const LONGEST_CHECK: usize = 1 << 20;
-/// Of an answer that is read as it comes: pieces that wait.
+/// Pieces that wait, when an answer is read as it arrives.
 const PIECES: usize = 4;
 
-/// Where the management API is, and as whom to read it.
 #[derive(Clone)]
 pub struct Api {
     pub place: Place,
-    /// What stands before `/api`: RabbitMQ's `management.path_prefix`. Without a slash at its end.
+    /// RabbitMQ's `management.path_prefix`, which precedes `/api`. No slash at its end.
     pub path: String,
-    /// A user with the tag `management`.
+    /// The user needs the tag `management`.
     pub login: Login,
 }
 
-/// A connection on which requests can be made.
 pub(super) struct Connection {
-    /// What stands before `/api`.
     prefix: String,
     requests: Requests,
 }
@@ -43,18 +40,14 @@ pub(super) struct Pieces {
     piece: Bytes,
 }
 
-/// Why there is no answer.
 #[derive(Debug, Error)]
 pub enum NoAnswer {
     #[error(transparent)]
     Failed(#[from] Failed),
-    /// An answer, but not the one that was asked for.
     #[error("{path} is answered with {status}{}", hint(*.status))]
     Status { path: String, status: StatusCode },
-    /// Its body broke off, or is too long.
     #[error("the answer to {path} cannot be read: {source}")]
     Body { path: String, source: BadBody },
-    /// Not what RabbitMQ answers.
     #[error("the answer to {path} is not RabbitMQ's: {source}")]
     Json {
         path: String,
@@ -62,7 +55,6 @@ pub enum NoAnswer {
     },
 }
 
-/// What an operator can do about it.
 fn hint(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED => {
@@ -78,7 +70,7 @@ fn hint(status: StatusCode) -> &'static str {
 // === impl NoAnswer ===
 
 impl NoAnswer {
-    /// Whether the API answers, and this user may not read that.
+    /// The API works, but this user may not read that.
     pub fn is_refusal(&self) -> bool {
         matches!(self, NoAnswer::Status { status, .. } if [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(status))
     }
@@ -87,7 +79,6 @@ impl NoAnswer {
 // === impl Api ===
 
 impl Api {
-    /// Makes requests on one connection, and closes it.
     pub(super) async fn ask<T>(
         &self,
         questions: impl AsyncFnOnce(Connection) -> Result<T, NoAnswer>,
@@ -95,7 +86,6 @@ impl Api {
         self.ask_within(PATIENCE, questions).await
     }
 
-    /// The same with another patience.
     pub(super) async fn ask_within<T>(
         &self,
         patience: Duration,
@@ -115,7 +105,7 @@ impl Api {
 // === impl Connection ===
 
 impl Connection {
-    /// The JSON that this path under `/api` is answered with. `read` takes what it needs of it.
+    /// `read` extracts the needed parts of the JSON.
     pub(super) async fn get<T: Send + 'static>(
         &mut self,
         path: String,
@@ -130,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// The same of an answer of any length: `read` takes it as it comes, on a thread where that may wait.
+    /// For answers of any length: `read` runs on a blocking thread while the answer arrives.
     pub(super) async fn get_in_pieces<T: Send + 'static>(
         &mut self,
         path: String,
@@ -153,7 +143,7 @@ impl Connection {
         }
     }
 
-    /// The same of a check of health, which is answered with 503 where something is wrong.
+    /// For health checks, which answer 503 for problems.
     pub(super) async fn check<T>(
         &mut self,
         path: &str,
@@ -171,7 +161,7 @@ impl Connection {
         }
     }
 
-    /// When the API answers there, by its own clock.
+    /// The server's clock.
     pub(super) async fn date(&mut self, path: &str) -> Result<SystemTime, NoAnswer> {
         let answer = self.answer(path).await?;
         let date = answer.headers().get(header::DATE);

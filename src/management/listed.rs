@@ -12,7 +12,8 @@ use crate::amqp::ids::ShortStr;
 use crate::machine::{Binding, Destination, Exchange};
 use crate::routing;
 
-/// Keys of policies that are not about where an exchange routes: most policies that fit an exchange mean queues.
+/// Policy keys that do not affect routing: most policies that match an exchange are meant for
+/// queues.
 const OF_QUEUES: &[&str] = &[
     "consumer-timeout",
     "dead-letter-exchange",
@@ -69,10 +70,9 @@ struct ListedBinding<'a> {
     routing_key: Cow<'a, str>,
 }
 
-/// An exchange, and the policy that it has.
+/// An exchange with its policy.
 pub(super) type Found = (Exchange, Option<String>);
 
-/// Reads the answer to `/api/exchanges/VHOST`.
 pub(super) fn exchanges(json: &[u8]) -> serde_json::Result<Vec<Found>> {
     each(json, |exchange: ListedExchange<'_>| {
         let alternate = alternate(&exchange.arguments);
@@ -88,7 +88,7 @@ pub(super) fn exchanges(json: &[u8]) -> serde_json::Result<Vec<Found>> {
     })
 }
 
-/// The names of policies that do not change where an exchange routes, in the answer to `/api/policies/VHOST`.
+/// Policies that do not affect routing, from `/api/policies/VHOST`.
 pub(super) fn of_queues(json: &[u8]) -> serde_json::Result<BTreeSet<String>> {
     let listed: Vec<ListedPolicy> = serde_json::from_slice(json)?;
     let harmless = listed.into_iter().filter(|policy| {
@@ -98,7 +98,7 @@ pub(super) fn of_queues(json: &[u8]) -> serde_json::Result<BTreeSet<String>> {
     Ok(harmless.map(|policy| policy.name).collect())
 }
 
-/// Reads the answer to `/api/bindings/VHOST`, without those of the default exchange, which every queue has.
+/// From `/api/bindings/VHOST`, without the default exchange's, which every queue has.
 pub(super) fn bindings(json: &[u8]) -> serde_json::Result<Vec<Binding>> {
     each(json, |binding: ListedBinding<'_>| {
         if binding.source.is_empty() {
@@ -118,11 +118,10 @@ pub(super) fn bindings(json: &[u8]) -> serde_json::Result<Vec<Binding>> {
     })
 }
 
-/// What is taken of one member of a list, and its octets.
 type Taken<U> = serde_json::Result<Option<(U, usize)>>;
 
-/// Takes what is needed of each member of a list before the next is read: JSON takes many times the memory that it says something in.
-/// Of all together no more is taken than would be kept.
+/// Reduces each member before the next is read, because parsed JSON takes many times the memory.
+/// Bounds the total.
 struct Each<T, U>(fn(T) -> Taken<U>);
 
 fn each<'de, T: Deserialize<'de>, U>(
@@ -156,13 +155,13 @@ impl<'de, T: Deserialize<'de>, U> Visitor<'de> for Each<T, U> {
     }
 }
 
-/// To leave one out would be to know the others wrongly.
+/// Fails instead of omitting one, which would falsify the others.
 fn short(name: &str) -> serde_json::Result<ShortStr> {
     let over = || serde_json::Error::custom("a name of over 255 octets");
     ShortStr::copy(name.as_bytes()).ok_or_else(over)
 }
 
-/// The alternate exchange; `None`: JSON does not tell it.
+/// `None`: JSON does not show it.
 fn alternate(arguments: &Value) -> Option<Option<ShortStr>> {
     match arguments.get("alternate-exchange") {
         None => Some(None),

@@ -9,37 +9,34 @@ use std::collections::BTreeMap;
 
 use super::queues::DelayQueue;
 
-/// How many looks in a row must agree. A steady flow is like a queue that stands still for a while: with 500 messages a second neither number fell for 20 s.
+/// Looks in a row that must agree. A steady flow looks like a stalled queue: with 500 messages a
+/// second neither number fell for 20 s.
 pub(super) const LOOKS: u32 = 12;
 
-/// The delay queues of a vhost, as they were seen.
 #[derive(Debug, Default)]
 pub(super) struct Watched(BTreeMap<u64, Seen>);
 
-/// Something to say of the delay queue of so many milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// How many messages are there although their delay is over.
+    /// Messages that should have left.
     Overdue { millis: u64, messages: u64 },
-    /// They are, or somebody has deleted it.
+    /// No longer, or the queue was deleted.
     Over { millis: u64 },
 }
 
-/// A delay queue at the last look.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     leaving: u64,
     messages: u64,
-    /// Looks in a row since something was seen to leave.
+    /// Looks in a row without a message leaving.
     still: u32,
-    /// How many of those that are leaving should be out.
+    /// How many of the leaving messages should be gone.
     overdue: u64,
 }
 
 // === impl Watched ===
 
 impl Watched {
-    /// All delay queues that there are, at another look.
     pub(super) fn look(&mut self, queues: &[DelayQueue]) -> Vec<News> {
         let before = std::mem::take(&mut self.0);
         let mut news = Vec::new();
@@ -59,7 +56,6 @@ impl Watched {
         news
     }
 
-    /// Messages that should be out.
     pub(super) fn overdue(&self) -> u64 {
         self.0.values().map(|seen| seen.overdue).sum()
     }
@@ -96,7 +92,7 @@ impl Seen {
 mod tests {
     use super::*;
 
-    /// Looks at one queue: those that are leaving, and all.
+    /// `leaving`: dead-lettered, not confirmed yet.
     fn look(watched: &mut Watched, leaving: u64, messages: u64) -> Vec<News> {
         watched.look(&[DelayQueue {
             millis: 1000,
@@ -113,7 +109,7 @@ mod tests {
 
     const OVER: News = News::Over { millis: 1000 };
 
-    /// One of which so many messages are overdue, of ten.
+    /// Of ten messages, these are overdue.
     fn stuck(leaving: u64) -> Watched {
         let mut watched = Watched::default();
         for _ in 1..LOOKS {

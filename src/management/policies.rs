@@ -4,7 +4,6 @@ use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy, Limits};
 
 use super::examined::ListedPolicy;
 
-/// Both lists, as they were read last.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Listed {
     pub(super) policies: Vec<ListedPolicy>,
@@ -14,7 +13,7 @@ pub(super) struct Listed {
 // === impl Listed ===
 
 impl Listed {
-    /// The snapshot, and the names of policies whose patterns the crate `regex` does not understand.
+    /// The snapshot, and policies whose patterns the crate `regex` cannot read.
     pub(super) fn read(&self) -> (BrokerPolicies, Vec<String>) {
         let policies = self.policies.iter().map(|policy| policy.read(false));
         let operators = self.operator_policies.iter();

@@ -15,30 +15,26 @@ use super::condition::{self, Condition};
 use super::http::{Api, NoAnswer};
 use super::listed;
 
-/// On one page, at most.
 const ON_A_PAGE: usize = 500;
-/// What is asked for of each queue.
 const COLUMNS: &str =
     "name,messages,messages_dlx,arguments,effective_policy_definition,delivery_limit";
-/// The argument, and the key of a policy.
 const DELIVERY_LIMIT: [&str; 2] = ["x-delivery-limit", "delivery-limit"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayQueue {
     pub millis: u64,
-    /// How many messages there are, in all. `None`: that is not known yet.
+    /// All messages. `None`: unknown yet.
     pub messages: Option<u64>,
-    /// How many of them have died there and are not confirmed yet: no count of AMQP has them. `None`: that is not known yet.
+    /// Dead-lettered and unconfirmed; AMQP counts exclude them. `None`: unknown yet.
     pub leaving: Option<u64>,
-    /// A message that is delivered there too often dies before its time.
+    /// A message delivered too often dies early.
     pub has_delivery_limit: bool,
 }
 
-/// The proxy's own queues of a vhost.
 pub(super) struct OwnQueues {
     /// The shortest delay first.
     pub(super) delays: Vec<DelayQueue>,
-    /// What is wrong with each, with those of other kinds.
+    /// Of queues of all kinds.
     pub(super) conditions: Vec<(ShortStr, Option<Trouble>)>,
 }
 
@@ -66,10 +62,10 @@ struct Listed {
 }
 
 impl Api {
-    /// All there are, the shortest delay first.
+    /// The shortest delay first.
     ///
     /// # Errors
-    /// When the API does not answer, or not as RabbitMQ does.
+    /// No answer, or not RabbitMQ's.
     pub async fn delay_queues(
         &self,
         vhost: &Vhost,
@@ -96,8 +92,8 @@ impl Api {
         Ok(read_all(&listed.await?, names))
     }
 
-    /// The delay queues that the delay exchange leads to, and those of other kinds that are there. It costs the broker nothing for all other queues,
-    /// among which a page is searched: half a second of a processor, where there are 8,000.
+    /// Delay queues bound to the delay exchange, and the existing queues of other kinds. Avoids
+    /// searching all queues: half a second of CPU per page, where there are 8,000.
     pub(super) async fn own_queues(
         &self,
         vhost: &Vhost,
@@ -158,7 +154,7 @@ fn delay_of(queue: &[u8], names: &Names) -> Option<u64> {
     }
 }
 
-/// The delay queues among them, the shortest delay first.
+/// The shortest delay first.
 fn read_all(listed: &[Listed], names: &Names) -> Vec<DelayQueue> {
     let found = listed.iter().filter_map(|listed| listed.read(names));
     let mut found: Vec<_> = found.collect();
@@ -169,7 +165,7 @@ fn read_all(listed: &[Listed], names: &Names) -> Vec<DelayQueue> {
 // === impl Listed ===
 
 impl Listed {
-    /// `None`: its name only begins like that of a delay queue.
+    /// `None`: only the beginning of its name fits.
     fn read(&self, names: &Names) -> Option<DelayQueue> {
         let [argument, key] = DELIVERY_LIMIT;
         let of_map =
@@ -191,7 +187,7 @@ impl Listed {
     }
 }
 
-/// RabbitMQ says `unlimited` where there is none.
+/// RabbitMQ writes `unlimited` for none.
 fn limit(said: &Value) -> Option<i64> {
     match said.as_str() {
         Some("unlimited") => Some(-1),
@@ -208,7 +204,7 @@ mod tests {
         listed.read(&Names::default())
     }
 
-    /// As 3.10.8, 4.0.5 and 4.3.6 answer, but for arguments that say nothing of a limit.
+    /// Answers of 3.10.8, 4.0.5 and 4.3.6, with edited arguments.
     #[test]
     fn delay_queues_of_real_nodes_are_understood() {
         for (json, leaving, has_delivery_limit) in [

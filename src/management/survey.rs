@@ -9,7 +9,6 @@ use super::http::{Connection, NoAnswer};
 use super::{Management, listed};
 
 impl Management {
-    /// All exchanges and bindings of a vhost.
     pub(super) async fn survey(&self, vhost: &Vhost) -> Result<Survey, NoAnswer> {
         let path = percent_encode(vhost, NON_ALPHANUMERIC).to_string();
         let survey = self.api.ask(async |api| read(api, &path).await).await;

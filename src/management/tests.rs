@@ -23,7 +23,7 @@ use crate::registry::policy::Queue;
 mod counting;
 mod listing;
 
-/// As captured from a node of each version, one member a line.
+/// Captured from a node of each version, one member per line.
 const POLICIES: [&str; 2] = [
     include_str!("testdata/policies-3.10.8.json"),
     include_str!("testdata/policies-4.3.6.json"),
@@ -38,7 +38,8 @@ const BINDINGS: [&str; 2] = [
     include_str!("testdata/bindings-4.3.6.json"),
 ];
 
-/// Where a reject in this queue of the vhost `shop` goes, with a dead-letter exchange by argument: key and strategy.
+/// Key and strategy for a reject in this queue of the vhost `shop`, whose arguments name a
+/// dead-letter exchange.
 fn target(policies: &LivePolicies, queue: &str, queue_type: QueueType) -> Option<(String, bool)> {
     let queue = Queue {
         vhost: b"shop",
@@ -187,7 +188,6 @@ fn an_alternate_exchange_that_json_does_not_tell_is_no_none() {
     assert!(listed::bindings(long.as_bytes()).is_err());
 }
 
-/// An API whose answers a test chooses.
 struct Scene {
     management: Management,
     reported: Reported,
@@ -275,7 +275,6 @@ fn ok(body: &str) -> String {
     )
 }
 
-/// The same, and the connection goes on.
 fn on(body: &str) -> String {
     ok(body).replacen("\r\n", "\r\nconnection: keep-alive\r\n", 1)
 }

@@ -24,26 +24,24 @@ use super::overdue::{News, Watched};
 use super::queues::OwnQueues;
 use super::{AT_MOST, Management};
 
-/// From one look to the next: often enough that a policy that bounds a queue is reported within 30 s, and that 200 proxies cost their broker less than
-/// a tenth of a processor.
+/// A policy that bounds a queue is reported within 30 s, and 200 proxies take less than a tenth of
+/// a core.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// The watchdog of one vhost.
 pub(super) struct Watch {
     management: Management,
     vhost: Vhost,
     names: Names,
     existing: ExistingDelays,
     watched: Watched,
-    /// Told of what is wrong, and of what was seen at the last look.
     observer: Box<dyn Observer>,
     last: BTreeMap<ShortStr, Option<Trouble>>,
-    /// It was said that nothing can be seen there.
+    /// The warning that the API shows no delay queues has been logged.
     is_blind: bool,
 }
 
 impl Management {
-    /// Makes them. Each also counts what is in the dead-letter queues that are known, and tells the catalogue of all queues.
+    /// Each watch also counts known dead-letter queues and feeds the catalogue.
     pub fn watchdog(
         &self,
         names: Names,
@@ -104,7 +102,7 @@ impl Watch {
         }
     }
 
-    /// Looks once. False: there is no answer, and what was known stays.
+    /// False: no answer; earlier facts stay.
     pub(super) async fn look(&mut self) -> bool {
         let Management {
             api, metrics, turn, ..
@@ -151,7 +149,7 @@ impl Watch {
         true
     }
 
-    /// A state counts when the next look sees it, too, as leaders change and nodes start.
+    /// A state counts when two looks agree: leaders change and nodes start.
     fn tell(&mut self, conditions: Vec<(ShortStr, Option<Trouble>)>) {
         let is_state = |seen: &Option<Trouble>| matches!(seen, Some(Trouble::State(_)));
         let before = std::mem::take(&mut self.last);

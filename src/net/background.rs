@@ -10,12 +10,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::workers;
 
-/// What is added to a thread's niceness: a tenth of the share that a session thread gets when there is too little for all.
+/// Added niceness: under load, a tenth of a session thread's share.
 pub const NICER: i32 = 10;
-/// A third of it, for what has to be answered in time all the same.
+/// A third, for work with deadlines.
 pub const NICE: i32 = 5;
 
-/// Clones are the same thread; it ends with the last clone.
+/// Clones share one thread, which ends with the last clone.
 #[derive(Clone, Debug)]
 pub struct Background {
     runtime: Handle,
@@ -25,10 +25,10 @@ pub struct Background {
 // === impl Background ===
 
 impl Background {
-    /// Starts the thread, by so much nicer than the others.
+    /// `nicer`: added niceness.
     ///
     /// # Errors
-    /// The system has no more threads or pollers for us.
+    /// The system has no more threads or pollers.
     pub fn start(name: &str, nicer: i32) -> io::Result<Background> {
         let (running, ended) = watch::channel(());
         let runtime = workers::start_thread(name.to_owned(), ended, move || {
@@ -41,12 +41,12 @@ impl Background {
         })
     }
 
-    /// For tasks that go on though nobody waits for them.
     pub fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// Does something there: what it opens is on the poller of that thread. It is given up if the handle is dropped before.
+    /// Runs a future there, with its descriptors on that thread's poller. Dropping the handle
+    /// cancels it.
     pub fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,

@@ -9,31 +9,28 @@ use tokio::time::Sleep;
 
 use crate::machine::{Mono, Now, Wall};
 
-/// Tells the time, and wakes tasks.
 pub trait Clock: Clone {
     type Timer: Default;
 
-    /// Both clocks at this moment.
     fn now(&self) -> Now;
 
-    /// Ready when `at` has come. Else the task is woken then; what the timer was set to before is forgotten.
+    /// Ready at `at`; until then the task is woken at that time. Replaces the timer's earlier
+    /// setting.
     fn poll_until(&self, timer: &mut Self::Timer, at: Mono, cx: &mut Context<'_>) -> Poll<()>;
 }
 
-/// The two clocks of the process.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     start: Instant,
 }
 
-/// A timer of tokio's, once it is needed, and what it is set to.
+/// Created when first needed.
 #[derive(Debug, Default)]
 pub struct Timer(Option<(Mono, Pin<Box<Sleep>>)>);
 
 // === impl SystemClock ===
 
 impl SystemClock {
-    /// A clock that begins now.
     pub fn start() -> SystemClock {
         SystemClock {
             start: Instant::now(),

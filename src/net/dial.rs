@@ -20,39 +20,35 @@ use super::watched::{Watch, Watched};
 use crate::machine::Mono;
 use crate::tls;
 
-/// A node that has not accepted after so long is still waited for, but the next one is tried, too.
+/// After this time without an answer, the next node is tried in parallel.
 const HEAD_START: Duration = Duration::from_secs(1);
-/// How long all of it may take, names included. Clients wait about so long for the broker's first words.
+/// For everything, including name lookup. Clients wait about as long for the first bytes.
 const IN_ALL: Duration = Duration::from_secs(10);
 
-/// A connection to the broker, as the driver has it; the client's is of the same type.
+/// Clients' connections have the same type.
 pub type Line = Watched<Socket>;
 
-/// Opens connections to the broker.
 #[derive(Clone, Debug)]
 pub struct Dialer {
     pub nodes: Nodes,
-    /// What is spoken with them before AMQP.
+    /// The layers below AMQP.
     pub way: Way,
-    /// How long a node may take to accept, with the handshake of TLS.
+    /// To accept, including the TLS handshake.
     pub within: Duration,
 }
 
-/// What is spoken with a node before AMQP.
 #[derive(Clone, Debug)]
 pub struct Way {
-    /// How TLS is spoken, if it is.
     pub tls: Option<tls::Connector>,
-    /// Whether it is told where clients come from.
+    /// Whether to send a PROXY header.
     pub told: Told,
 }
 
-/// A connection to the broker.
 #[derive(Debug)]
 pub struct Dialed {
     pub socket: Line,
     pub address: Address,
-    /// How TLS is spoken on it, if it is: what is in force for the next one may differ.
+    /// As of this connection; later ones may differ.
     pub tls: Option<Arc<tls::Client>>,
 }
 
@@ -65,10 +61,11 @@ pub struct Refused {
 // === impl Dialer ===
 
 impl Dialer {
-    /// A connection, for a client that comes from there; `None`: for the proxy itself. No refusal is told before all nodes were asked.
+    /// `client`: its origin; `None` for the proxy's own connections. Reports a refusal only after
+    /// all nodes were tried.
     ///
     /// # Errors
-    /// What the system says of the last node, or that it took too long.
+    /// The last node's error, or a timeout.
     pub async fn dial(&self, client: Option<&Origin>) -> Result<Dialed, Refused> {
         // Who began to be tried when, as long as it has not said no.
         let mut open = Vec::new();
@@ -169,7 +166,7 @@ impl Dialer {
         }
     }
 
-    /// For a machine that wants connections of its own. Why there is none is told by that machine; where one leads is told here.
+    /// For links. The machine reports failures; this reports the address.
     pub(super) fn connector(
         &self,
         told: impl Fn(&Address) + Send + Sync + 'static,
@@ -193,18 +190,17 @@ impl Way {
     /// A connection of the proxy's own to one address of a node.
     ///
     /// # Errors
-    /// What the system says, or the handshake of TLS.
+    /// From the system, or the TLS handshake.
     pub async fn to_address(&self, address: &Address) -> io::Result<Socket> {
         self.to_address_for(address, None, self.client().as_deref())
             .await
     }
 
-    /// How TLS is spoken now, for one connection.
     fn client(&self) -> Option<Arc<tls::Client>> {
         self.tls.as_ref().map(tls::Connector::client)
     }
 
-    /// A connection to one address, for a client that comes from there; `None`: for the proxy itself.
+    /// `client`: its origin; `None` for the proxy's own connections.
     async fn to_address_for(
         &self,
         address: &Address,
@@ -235,7 +231,7 @@ impl Way {
     }
 }
 
-/// Whether the system had nothing to connect with: descriptors, ports, memory. That says nothing about the node.
+/// Out of descriptors, ports or memory: says nothing about the node.
 fn is_of_this_machine(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -254,17 +250,16 @@ fn silent() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
 }
 
-/// A connection to one server, whatever is spoken on it.
+/// For any protocol.
 ///
 /// # Errors
-/// What the system says, or the handshake of TLS.
+/// From the system, or the TLS handshake.
 pub async fn connect(host: &str, port: u16, tls: Option<&tls::Connector>) -> io::Result<Socket> {
     let stream = plain(TcpStream::connect((host, port)).await?);
     let tls = tls.map(tls::Connector::client);
     dress(stream, host, tls.as_deref()).await
 }
 
-/// The same connection with TLS on it, if TLS is wanted.
 async fn dress(stream: Plain, host: &str, tls: Option<&tls::Client>) -> io::Result<Socket> {
     match tls {
         Some(tls) => tls.connect(stream, host).await,

@@ -27,20 +27,19 @@ pub use waits::Waits;
 mod pipe;
 mod waits;
 
-/// Turns per wake-up: after them the task lets others run.
+/// Turns per wake-up, so that other tasks run.
 const TURNS: usize = 16;
-/// What is read at once.
 const SCRATCH: usize = 64 * 1024;
-/// How long a machine that has ended may take to write its last bytes, and how long a broken connection is read to its end.
+/// For the last bytes of an ended machine, and for reading a broken connection to its end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into_boxed_slice());
 }
 
-/// Where effects go that are not bytes.
+/// Receives the effects that are not bytes.
 pub trait Outlet<M: Machine> {
-    /// Takes from `fx` what it can; what must wait stays there, and `cx` is woken when it can go.
+    /// Takes what it can from `fx`; the rest stays, and `cx` is woken when there is room.
     fn dispatch(
         &mut self,
         machine: &M,
@@ -49,21 +48,18 @@ pub trait Outlet<M: Machine> {
         cx: &mut Context<'_>,
     );
 
-    /// Bytes that were read from a leg, for the counters.
+    /// For counters.
     fn count(&mut self, _from: Leg, _bytes: usize) {}
 }
 
-/// Opens the broker leg of a link, again and again.
 pub type Connector<S> = Box<dyn FnMut() -> Connecting<S> + Send>;
-/// A connection that is being opened.
 pub type Connecting<S> = Pin<Box<dyn Future<Output = io::Result<S>> + Send>>;
 
-/// A machine with its connections.
 pub struct Drive<M: Machine, O, S, C: Clock> {
     machine: M,
     outlet: O,
     inbox: mpsc::Receiver<M::Input>,
-    /// Answers to what the machine has asked: they are taken even while it accepts nothing.
+    /// Answers to the machine's requests: accepted even while `accepts` is false.
     answers: Option<mpsc::Receiver<M::Input>>,
     clock: C,
     timer: C::Timer,
@@ -73,9 +69,9 @@ pub struct Drive<M: Machine, O, S, C: Clock> {
     connector: Option<Connector<S>>,
     connecting: Option<Connecting<S>>,
     fx: Effects<M::Output>,
-    /// Since the machine heard that all is written, there was something to write.
+    /// Something was buffered since the last call of `drained`.
     backlog: bool,
-    /// In this turn the machine was called, or a buffer shrank: what it wants may be different now.
+    /// The machine was called or a buffer shrank in this turn, so its wishes may have changed.
     stirred: bool,
     last_words: Option<Mono>,
 }
@@ -83,7 +79,7 @@ pub struct Drive<M: Machine, O, S, C: Clock> {
 // === impl Drive ===
 
 impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
-    /// A session: both legs are connected.
+    /// Both legs are connected.
     pub fn session(
         machine: M,
         outlet: O,
@@ -99,7 +95,7 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
-    /// A link: its broker leg is opened by `connector` whenever the machine asks for it.
+    /// The broker leg is opened by `connector` at the machine's request.
     pub fn link(
         machine: M,
         outlet: O,
@@ -138,8 +134,8 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
-    /// Pumps until the machine has ended; it is told when `drained` is done. The driver is
-    /// borrowed, since a future has room twice for a value that it is given.
+    /// Runs until the machine has ended; begins its drain when `drained` is done. Borrows the
+    /// driver, because a future has room twice for a value moved into it.
     pub async fn run(&mut self, drained: impl Future<Output = ()>) {
         let mut drained = std::pin::pin!(drained);
         let mut told = false;
@@ -153,13 +149,13 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         .await
     }
 
-    /// Tells the machine that the process is ending; [`Drive::poll`] has to follow.
+    /// Tells the machine that the process is ending; call [`Drive::poll`] afterwards.
     pub fn drain(&mut self) {
         self.now = self.clock.now();
         self.machine.drain(self.now, &mut self.fx);
     }
 
-    /// Pumps; ready when the machine has ended.
+    /// Ready when the machine has ended.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         BUFFER.with_borrow_mut(|scratch| {
             for _ in 0..TURNS {
@@ -182,7 +178,6 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         &self.machine
     }
 
-    /// The stream of a leg, while there is one.
     pub fn stream(&self, leg: Leg) -> Option<&S> {
         self.pipe(leg).map(|pipe| &pipe.stream)
     }
@@ -232,7 +227,7 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
-    /// Opens the broker leg of a link when the machine wants it.
+    /// Opens the broker leg of a link when the machine requests it.
     fn poll_connect(&mut self, cx: &mut Context<'_>) {
         let (Flow::Reconnect(at), Some(connector)) = (self.machine.flow(), &mut self.connector)
         else {
@@ -258,7 +253,7 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
-    /// One read of one leg, or the rest of the last one when it was held back.
+    /// Reads a leg once, or continues with bytes held back.
     fn poll_read(&mut self, leg: Leg, scratch: &mut [u8], cx: &mut Context<'_>) {
         if !self.wants_read(leg) {
             return;
@@ -299,8 +294,8 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
-    /// A connection that nothing can be written to shows its end soon, when the system has given out what came before; this is for one that
-    /// does not, or that the machine does not read.
+    /// Usually an unwritable connection ends soon, after the received bytes are read. This bounds
+    /// those that do not, or that the machine does not read.
     fn give_up_broken(&mut self) {
         let until = self.broker.as_ref().and_then(Pipe::broken);
         if until.is_some_and(|until| until <= self.now.mono) {
@@ -308,14 +303,14 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
-    /// Offers bytes that are kept already.
     fn offer_kept(&mut self, leg: Leg, mut bytes: Vec<u8>, cx: &mut Context<'_>) {
         let (consumed, starved) = self.offer(leg, &bytes, cx);
         bytes.drain(..consumed);
         self.keep(leg, bytes, starved);
     }
 
-    /// How many bytes the machine consumed, and whether the others are the beginning of something; else it has paused.
+    /// How many bytes were consumed, and whether the rest is an incomplete unit; else the machine
+    /// has paused.
     fn offer(&mut self, leg: Leg, bytes: &[u8], cx: &mut Context<'_>) -> (usize, bool) {
         self.stirred = true;
         let consumed = self.machine.read(leg, bytes, self.now, &mut self.fx);
@@ -340,7 +335,7 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         self.machine.wants_read(leg, wire.buffered())
     }
 
-    /// Writes what is buffered. The machine hears of it when a backlog is gone, whoever wrote the last of it.
+    /// Writes buffers. Calls `drained` when a backlog is gone, whoever wrote its last part.
     fn poll_write(&mut self, cx: &mut Context<'_>) {
         let before = self.buffered();
         if !self.is_written() {
@@ -382,7 +377,7 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         self.backlog |= self.buffered() > 0;
     }
 
-    /// Writes the buffer of a leg, then its run of `src`; what the stream does not take is buffered.
+    /// Writes the buffer of a leg, then its run of `src`; buffers the remainder.
     fn write(&mut self, leg: Leg, src: &[u8], cx: &mut Context<'_>) -> io::Result<()> {
         let pipe = match leg {
             Leg::Client => &mut self.client,
@@ -436,7 +431,7 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
-    /// When something has to be done though nothing happens.
+    /// When to act without events.
     fn due(&self) -> Option<Mono> {
         if self.last_words.is_some() {
             return self.last_words;
@@ -454,7 +449,7 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
             .min()
     }
 
-    /// Ends our stream to the broker when all has been written.
+    /// Ends our stream to the broker after all bytes are written.
     fn half_close(&mut self, cx: &mut Context<'_>) {
         if let Some(pipe) = self.broker.as_mut().filter(|_| self.fx.broker.is_empty()) {
             pipe.end(cx);

@@ -10,25 +10,24 @@ use super::stream::{Plain, Socket};
 use super::workers;
 use crate::tls::Acceptor;
 
-/// Clones are the same thread; it ends with the last clone.
+/// Clones share one thread, which ends with the last clone.
 #[derive(Clone, Debug)]
 pub struct Handshakes(Background);
 
 // === impl Handshakes ===
 
 impl Handshakes {
-    /// Starts the thread.
-    ///
     /// # Errors
-    /// The system has no more threads or pollers for us.
+    /// The system has no more threads or pollers.
     pub fn start() -> io::Result<Handshakes> {
         Background::start("handshakes", NICER).map(Handshakes)
     }
 
-    /// The same connection with TLS on it, on the poller of the caller's thread. It is closed if this future is dropped before.
+    /// Performs the handshake there; the result is on the caller's poller. Dropping this closes the
+    /// connection.
     ///
     /// # Errors
-    /// The client ends it, or says what cannot be understood or accepted.
+    /// The client ends it, or violates the protocol.
     pub async fn accept(&self, acceptor: Acceptor, client: Plain) -> io::Result<Socket> {
         let answered = self.0.run(async move {
             let client = workers::adopt(client)?;

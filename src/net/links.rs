@@ -29,7 +29,8 @@ use super::outlet::{CAREFUL, CarefulOutlet, LinkOutlet, Observer, OpenCareful, P
 use super::question::Question;
 use super::vhosts::{Hub, LinkInboxes};
 
-/// Watches the queues of a vhost as long as it runs: tells which delay queues there are, and asks for the queues that it is given.
+/// Watches the queues of a vhost while it runs: finds delay queues, and answers questions about
+/// queues.
 pub type Watchdog = Arc<
     dyn Fn(&Vhost, ExistingDelays, mpsc::Receiver<Question>, Box<dyn Observer>) -> Watching
         + Send
@@ -40,32 +41,26 @@ pub type Watching = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone)]
 pub struct Opener {
     pub dialer: Dialer,
-    /// Of every publisher; vhost, owner and what is known of delay queues are filled in.
+    /// Without vhost, owner and delay queues.
     pub publisher: publisher::Settings,
-    /// Of every intake; the vhost is filled in.
+    /// Without the vhost.
     pub intake: intake::Settings,
-    /// Of every recorder; the vhost is filled in.
+    /// Without the vhost.
     pub recorder: recorder::Settings,
-    /// If there is a management API to ask.
     pub watchdog: Option<Watchdog>,
-    /// Told where dead letters went.
     pub known: KnownQueues,
-    /// Told of each dead letter, if there is one.
     pub hook: Option<Hook>,
     pub metrics: Metrics,
-    /// Told when links come and go.
     pub readiness: Readiness,
-    /// Told of each dead letter.
     pub recent: RecentDeaths,
     pub drain: Drain,
-    /// The clock of all machines.
     pub clock: SystemClock,
 }
 
-/// Where a link led last: its machine says only that it is there.
+/// The last address of a link, which its machine does not know.
 type LedTo = Arc<Mutex<Option<Address>>>;
 
-/// Writes and counts what a link says, remembers its dead letters, and is asked whether the proxy is ready.
+/// Logs and counts facts of a link, remembers dead letters, and updates readiness.
 struct LinkTelemetry {
     vhost: Vhost,
     led_to: LedTo,
@@ -80,7 +75,6 @@ struct LinkTelemetry {
 // === impl Opener ===
 
 impl Opener {
-    /// Starts the tasks of a vhost.
     pub fn open(&self, hub: &Hub, vhost: &Vhost, inboxes: LinkInboxes) {
         debug!(%vhost, "opening links");
         let now = self.clock.now();

@@ -30,28 +30,23 @@ use super::vhosts::Hub;
 use super::watched::Watched;
 use super::workers::{self, Workers};
 
-/// Accepts clients; has all that a session needs.
 #[derive(Clone)]
 pub struct Listener {
     pub settings: Arc<Settings>,
     pub dialer: Dialer,
-    /// Load balancers that say where their connections come from.
+    /// Load balancers that send a PROXY header.
     pub trusted: Trusted,
-    /// How many clients at once.
     pub permits: Permits,
     pub hub: Hub,
     pub metrics: Metrics,
-    /// The clock of all machines.
     pub clock: SystemClock,
     pub workers: Workers,
-    /// Where handshakes of TLS are answered.
     pub handshakes: Handshakes,
 }
 
-/// A session with its connections.
 type SessionDrive = Drive<Session, SessionOutlet, Watched<Socket>, SystemClock>;
 
-/// Writes and counts what one session says.
+/// Logs and counts facts of a session.
 struct SessionTelemetry {
     reporter: Reporter,
     meter: ConnectionMeter,
@@ -60,7 +55,6 @@ struct SessionTelemetry {
 // === impl Listener ===
 
 impl Listener {
-    /// Accepts until the drain begins.
     pub async fn serve(self, ports: Ports, drain: Drain) {
         let stopped = drain.stopped(Phase::Listener);
         tokio::pin!(stopped);
@@ -110,7 +104,7 @@ impl Listener {
         }
     }
 
-    /// A session with both connections, and where its client comes from. `None`: it did not come so far.
+    /// A session with both connections, and its client's origin. `None`: failed before.
     async fn begin(
         &self,
         client: Plain,
@@ -140,7 +134,8 @@ impl Listener {
         Some((Box::new(drive), origin))
     }
 
-    /// A client with all that comes before AMQP behind it, where it comes from, and who tells of it. `None`: it did not come so far.
+    /// The client's connection after TLS and PROXY header, with its origin and reporter. `None`:
+    /// failed before.
     async fn arrived(
         &self,
         mut client: Plain,
@@ -174,7 +169,7 @@ impl Listener {
         Some((client, origin, reporter))
     }
 
-    /// Where it comes from and where to by TCP: as the system says, or as a load balancer does that is trusted.
+    /// From the socket, or from a trusted load balancer.
     async fn origin(
         &self,
         client: &mut TcpStream,
@@ -196,7 +191,7 @@ impl Listener {
         })
     }
 
-    /// The client's connection with TLS on it, if it came where TLS is spoken.
+    /// Adds TLS on a TLS port.
     async fn dress(
         &self,
         client: Plain,
@@ -210,14 +205,14 @@ impl Listener {
             .await
     }
 
-    /// Whether the client says anything. In AMQP it speaks first, so until then there is nothing for the broker: probes of load balancers, and
-    /// clients that end behind the handshake of TLS, cost it no connection.
+    /// Waits for the client's first byte. In AMQP the client speaks first, so probes of load
+    /// balancers, and clients that end after the TLS handshake, cost no connection to the broker.
     async fn begins(&self, client: &mut Socket, until: Instant) -> bool {
         let begins = self.in_time(until, stream::begins(client)).await;
         begins.unwrap_or(false)
     }
 
-    /// What the client has to do before its time is over.
+    /// Bounds steps before the session.
     async fn in_time<T>(
         &self,
         until: Instant,

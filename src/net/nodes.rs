@@ -25,15 +25,15 @@ use crate::telemetry::Metrics;
 
 mod book;
 
-/// How long a name may take to be looked up, as long as no addresses are known.
+/// For the lookup of a name without known addresses.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
-/// The same where some are known: then those that it had last count.
+/// For a name with known addresses, which are kept on failure.
 const REFRESH_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// A node of the broker, as `upstream` names it.
+/// As in `upstream`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
-    /// Name or address; an IPv6 address stands without its brackets. A name may have several addresses.
+    /// An IPv6 address has no brackets. A name may have several addresses.
     pub host: String,
     pub port: u16,
 }
@@ -44,21 +44,18 @@ pub struct Address {
     pub at: SocketAddr,
 }
 
-/// Which of the nodes is asked first.
+/// The order of connection attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// The next one, each time.
     RoundRobin,
-    /// The one that is written first.
     First,
 }
 
 pub type Resolver = Arc<dyn Fn(Node) -> LookingUp + Send + Sync>;
-/// A name that is being looked up.
 pub type LookingUp = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
 
-/// All nodes of the broker. Clones are the same.
+/// Clones share their state.
 #[derive(Clone)]
 pub struct Nodes(Arc<Inner>);
 
@@ -71,7 +68,6 @@ struct Inner {
     clock: SystemClock,
 }
 
-/// Looks names up as the system does it.
 pub fn resolver() -> Resolver {
     Arc::new(|node: Node| {
         Box::pin(async move {
@@ -81,7 +77,7 @@ pub fn resolver() -> Resolver {
     })
 }
 
-/// A name that is being looked up, for all who want to know: a resolver that hangs has one thread, and not one for each client.
+/// Shared by all that wait: a resolver that hangs has one thread, not one per client.
 #[derive(Clone)]
 struct Lookup {
     since: Instant,
@@ -102,7 +98,7 @@ impl fmt::Display for Node {
 // === impl Address ===
 
 impl fmt::Display for Address {
-    /// A name has its address behind it.
+    /// Names appear with their addresses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.node.host.parse::<IpAddr>() {
             Ok(_) => self.node.fmt(f),
@@ -114,12 +110,10 @@ impl fmt::Display for Address {
 // === impl Nodes ===
 
 impl Nodes {
-    /// These, looked up as the system does it.
     pub fn new(all: &[Node], order: Order, metrics: Metrics) -> Nodes {
         Nodes::resolved_by(resolver(), all, order, metrics)
     }
 
-    /// These, looked up in another way.
     pub fn resolved_by(resolver: Resolver, all: &[Node], order: Order, metrics: Metrics) -> Nodes {
         let seed = RandomState::new().hash_one(std::process::id());
         Nodes(Arc::new(Inner {
@@ -132,7 +126,7 @@ impl Nodes {
         }))
     }
 
-    /// The addresses in the order in which they are to be tried. Names are looked up, and why one could not be is told.
+    /// Addresses in the order of attempts. Looks names up, and returns the failure of a lookup.
     pub(super) async fn in_order(&self) -> (Vec<Address>, Option<(Node, io::Error)>) {
         let nodes = self.0.all.iter();
         let lookups: Vec<_> = nodes.map(|node| (node, self.look_up(node))).collect();
@@ -155,7 +149,7 @@ impl Nodes {
         (self.book().in_order(now), refused)
     }
 
-    /// Looks a name up, unless somebody does already.
+    /// Joins a lookup in progress.
     fn look_up(&self, node: &Node) -> Lookup {
         let mut lookups = self.lookups();
         let going_on = |lookup: &&Lookup| lookup.answer.has_changed().is_ok();
@@ -190,14 +184,14 @@ impl Nodes {
         Ok(())
     }
 
-    /// Somebody tries an address, from now on.
+    /// Call before an attempt.
     pub(super) fn tries(&self, address: &Address) -> Mono {
         let now = self.now();
         self.book().tries(address, now);
         now
     }
 
-    /// It refused, or was silent, to somebody who tried since `began`.
+    /// It refused, or was silent. `began`: from [`Nodes::tries`].
     pub(super) fn failed(&self, address: &Address, began: Mono, why: &dyn fmt::Display) {
         let now = self.now();
         let why = why.to_string();
@@ -205,13 +199,11 @@ impl Nodes {
         self.0.metrics.upstream_failed(address, news, &why);
     }
 
-    /// The broker said something there.
     pub(super) fn answered(&self, address: &Address) {
         let news = self.book().answered(address);
         self.0.metrics.upstream_answered(address, news);
     }
 
-    /// A connection was opened there.
     pub(super) fn opened(&self, address: &Address) {
         // Numbers are told in the order in which they were counted.
         let mut book = self.book();
@@ -225,12 +217,11 @@ impl Nodes {
         self.0.metrics.upstream_connections(address, left);
     }
 
-    /// The addresses that failed when they were last tried.
     pub fn failing(&self) -> Vec<Address> {
         self.book().failing().cloned().collect()
     }
 
-    /// The same in words: since when, and why.
+    /// With times and reasons, in words.
     pub(super) fn away(&self) -> Vec<String> {
         let now = self.now();
         self.book().away(now)
@@ -253,7 +244,7 @@ impl Nodes {
 // === impl Lookup ===
 
 impl Lookup {
-    /// Whether the name leads anywhere, if that is known by then.
+    /// Waits for the lookup, at most until then.
     async fn answer(mut self, until: Instant) -> io::Result<()> {
         let answered = timeout_at(until, self.answer.wait_for(Option::is_some)).await;
         // An error: it takes too long, or the runtime ends.

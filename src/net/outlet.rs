@@ -23,21 +23,21 @@ use super::drive::Outlet;
 use super::question::Question;
 use super::vhosts::{Hub, LinkInboxes, Links, put};
 
-/// What a careful publisher is told, and its answers: each is about something that the publisher holds, of which there are fewer.
+/// Inbox of a careful publisher, and of its answers: each belongs to an item of the publisher, of
+/// which there are fewer.
 pub const CAREFUL: usize = 1 << 18;
 
-/// Is told what one machine says of itself.
+/// Receives the facts of one machine.
 pub trait Observer: Send {
     fn event(&mut self, event: &Event);
 
-    /// What came from this leg since the last call.
+    /// Bytes from this leg since the last call.
     fn passed(&mut self, _from: Leg, _bytes: u64) {}
 
-    /// What the session holds now.
     fn levels(&mut self, _now: Levels) {}
 }
 
-/// Hands dead letters to a publisher, in order; what does not fit waits with the machine that they come from.
+/// Sends dead letters to a publisher, in order. What does not fit stays with its machine.
 pub(super) struct Outbox {
     owner: Owner,
     publisher: mpsc::Sender<publisher::Input>,
@@ -47,7 +47,6 @@ pub(super) struct Outbox {
 type Room =
     Pin<Box<dyn Future<Output = Result<OwnedPermit<publisher::Input>, SendError<()>>> + Send>>;
 
-/// What a session's effects become.
 pub struct SessionOutlet {
     hub: Hub,
     owner: Owner,
@@ -57,32 +56,28 @@ pub struct SessionOutlet {
     bytes: [u64; 2],
 }
 
-/// What a publisher's effects become.
 pub struct PublisherOutlet {
     hub: Hub,
     observer: Box<dyn Observer>,
     open_careful: OpenCareful,
-    /// While there is one. It ends when that is dropped.
+    /// Its link ends when this is dropped.
     careful: Option<(mpsc::Sender<publisher::Input>, DropGuard)>,
 }
 
-/// Opens the link of a careful publisher: it is told what to try, and ends when that is cancelled.
+/// Opens the link of a careful publisher, which ends when the token is cancelled.
 pub type OpenCareful = Box<dyn FnMut(mpsc::Receiver<publisher::Input>, CancellationToken) + Send>;
 
-/// What a careful publisher's effects become.
 pub struct CarefulOutlet {
     answers: mpsc::Sender<publisher::Input>,
     observer: Box<dyn Observer>,
 }
 
-/// What the effects of the other links of a vhost become.
 pub struct LinkOutlet {
     hub: Hub,
     observer: Box<dyn Observer>,
     intake: Owner,
-    /// For what the intake hands to the publisher.
     outbox: Outbox,
-    /// Cancelled when all counts that was recorded.
+    /// Cancelled when all recorded entries count.
     recorded: CancellationToken,
 }
 
@@ -109,7 +104,7 @@ impl Outbox {
         }
     }
 
-    /// Room for one batch. `None`: the task is woken when there may be.
+    /// Room for one batch. `None`: wakes the task when there may be some.
     fn room(&mut self, cx: &mut Context<'_>) -> Option<OwnedPermit<publisher::Input>> {
         // One that is closed: the publisher's task has ended, so does the process, and the broker keeps the originals.
         let room = match &mut self.room {
@@ -246,7 +241,6 @@ impl Drop for SessionOutlet {
 // === impl PublisherOutlet ===
 
 impl PublisherOutlet {
-    /// Of the publisher of a vhost.
     pub fn new(
         hub: &Hub,
         observer: Box<dyn Observer>,
@@ -305,7 +299,6 @@ impl Outlet<Publisher> for PublisherOutlet {
 // === impl CarefulOutlet ===
 
 impl CarefulOutlet {
-    /// Of the careful publisher of a vhost, and where it answers.
     pub fn new(
         observer: Box<dyn Observer>,
         answers: mpsc::Sender<publisher::Input>,

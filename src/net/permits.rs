@@ -9,24 +9,23 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// One permit for each connection. Clones share the same permits.
+/// One permit per connection. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Permits {
     free: Arc<Semaphore>,
     all: Arc<AtomicUsize>,
 }
 
-/// To be dropped when the connection has ended.
+/// Hold it as long as the connection.
 pub type Permit = Option<OwnedSemaphorePermit>;
 
-/// Permits of each key by itself: what somebody holds for one is no matter to those of another. Clones share the same permits.
+/// Separate permits for each key. Clones share them.
 #[derive(Debug)]
 pub struct Shares<K>(Arc<Mutex<HashMap<K, Arc<Semaphore>>>>);
 
 // === impl Permits ===
 
 impl Permits {
-    /// As many permits as `all` says.
     pub fn new(all: usize) -> Permits {
         Permits {
             free: Arc::new(Semaphore::new(all)),
@@ -34,12 +33,11 @@ impl Permits {
         }
     }
 
-    /// How many there are in all.
     pub fn all(&self) -> usize {
         self.all.load(Ordering::Relaxed)
     }
 
-    /// Changes the number of permits. Connections that are open stay; if there are too many, no other is accepted until enough have ended.
+    /// Open connections stay; if there are too many, new ones wait.
     pub fn resize(&self, all: usize) {
         let before = self.all.swap(all, Ordering::Relaxed);
         if all > before {
@@ -56,12 +54,11 @@ impl Permits {
         }
     }
 
-    /// A permit, if one is free.
     pub fn try_acquire(&self) -> Permit {
         self.free.clone().try_acquire_owned().ok()
     }
 
-    /// A permit; `met` is called if it has to be waited for.
+    /// Calls `met` if it has to wait.
     pub async fn acquire(&self, met: impl FnOnce()) -> Permit {
         if let Some(permit) = self.try_acquire() {
             return Some(permit);
@@ -74,7 +71,7 @@ impl Permits {
 // === impl Shares ===
 
 impl<K: Eq + Hash> Shares<K> {
-    /// A permit of this key, which has `all` of them while somebody holds one or waits. `None`: there was none for so long.
+    /// `all`: the key's permits while any is held or awaited. `None`: none was free in time.
     pub async fn acquire(&self, key: K, all: usize, patience: Duration) -> Permit {
         let of_key = {
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

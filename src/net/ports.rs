@@ -14,18 +14,16 @@ use super::unix::UnixPort;
 use crate::telemetry::Metrics;
 use crate::tls::Acceptor;
 
-/// After an accept that failed (no file descriptors left), others get time to close some.
+/// After a failed accept (no file descriptors left), so that some can be closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What the path of a Unix socket stands behind.
 const UNIX: &str = "unix:";
-/// `sun_path` has 108 octets, and ends with a 0.
+/// `sun_path` has 108 octets with the final 0.
 const LONGEST_PATH: usize = 107;
 
-/// Where a port is, as settings say it.
+/// As in the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
     Tcp(SocketAddr),
-    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
@@ -35,28 +33,26 @@ pub enum Port {
     Unix(UnixPort),
 }
 
-/// The ports of one kind of peer.
 #[derive(Debug, Default)]
 pub struct Ports {
     pub plain: Option<Port>,
     pub tls: Option<(Port, Acceptor)>,
 }
 
-/// A connection that came in.
 #[derive(Debug)]
 pub struct Came {
-    /// Nothing of it is read yet.
+    /// Nothing was read yet.
     pub stream: Plain,
-    /// Where it comes from; `None`: from this machine, by a Unix socket.
+    /// `None`: a Unix socket.
     pub peer: Option<SocketAddr>,
-    /// How its handshake is answered, if it came where TLS is spoken.
+    /// On a TLS port.
     pub tls: Option<Acceptor>,
 }
 
 // === impl At ===
 
 impl At {
-    /// From `127.0.0.1:5673` or `unix:/run/dlx-proxy/amqp.sock`.
+    /// Parses `127.0.0.1:5673` or `unix:/run/dlx-proxy/amqp.sock`.
     ///
     /// # Errors
     /// What to write instead.
@@ -73,12 +69,10 @@ impl At {
         }
     }
 
-    /// Whether the system chooses the port.
     pub fn is_any(&self) -> bool {
         matches!(self, At::Tcp(address) if address.port() == 0)
     }
 
-    /// Whether only this machine reaches it.
     pub fn is_local(&self) -> bool {
         match self {
             At::Tcp(address) => address.ip().is_loopback(),
@@ -99,10 +93,8 @@ impl fmt::Display for At {
 // === impl Port ===
 
 impl Port {
-    /// Listens there.
-    ///
     /// # Errors
-    /// What the system says, or that another process listens there.
+    /// From the system, or another process listens there.
     pub async fn bind(at: &At) -> io::Result<Port> {
         Ok(match at {
             At::Tcp(address) => Port::Tcp(TcpListener::bind(address).await?),
@@ -137,7 +129,7 @@ impl From<TcpListener> for Port {
 // === impl Ports ===
 
 impl Ports {
-    /// The next connection, whatever that takes. Nothing is lost when this is dropped before.
+    /// Retries on errors. Cancel-safe.
     pub async fn accept(&self, metrics: &Metrics) -> Came {
         let tls = self.tls.as_ref();
         let ((stream, peer), tls) = tokio::select! {
@@ -147,7 +139,7 @@ impl Ports {
         Came { stream, peer, tls }
     }
 
-    /// Where they are, and whether TLS is spoken there.
+    /// With whether TLS is spoken there.
     pub fn addresses(&self) -> impl Iterator<Item = (At, bool)> {
         let plain = self.plain.iter().map(|port| (port, false));
         let tls = self.tls.iter().map(|(port, _)| (port, true));

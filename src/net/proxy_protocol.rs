@@ -18,55 +18,49 @@ pub use self::ssl::Ssl;
 mod origin;
 mod ssl;
 
-/// What each header of version 2 begins with.
 const SIGNATURE: usize = v2::PROTOCOL_PREFIX.len();
-/// The signature, the command, the family and the length of the rest.
+/// Signature, command, family and length.
 const FIXED: usize = SIGNATURE + 4;
-/// The longest header of version 1, with its CR and LF.
+/// Of version 1, with CR and LF.
 const LONGEST_LINE: usize = 107;
 
-/// Whether the broker is told where a connection comes from.
+/// Whether to send PROXY headers to the broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Told {
     #[default]
     Off,
-    /// By a header of version 2.
     V2,
 }
 
-/// Networks from which each connection has to begin with a header.
+/// Networks whose connections must begin with a header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Trusted(pub Vec<Network>);
 
-/// Addresses that have their first bits in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "String")]
 pub struct Network(IpNet);
 
-/// The two ends of a connection, as whoever accepted it first saw them.
+/// As the first acceptor saw them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
     pub source: SocketAddr,
     pub destination: SocketAddr,
 }
 
-/// What a header says of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Where it comes from. `None`: whoever sent it speaks for itself (a health check), or does not say for whom.
+    /// `None`: the sender speaks for itself (a health check), or does not name its client.
     pub ends: Option<Ends>,
     pub ssl: Option<Ssl>,
 }
 
-/// What should have been a header, and is none.
 #[derive(Debug, Error)]
 pub enum BadHeader {
     #[error("the connection ended in its PROXY header: {0}")]
     Lost(#[from] io::Error),
     #[error("no PROXY header within `handshake-timeout`")]
     Late,
-    /// It begins with something else.
     #[error("the connection does not begin with a PROXY header")]
     Missing,
     #[error("a PROXY header of version 1 that cannot be read: {0}")]
@@ -75,13 +69,13 @@ pub enum BadHeader {
     Two(#[from] v2::ParseError),
 }
 
-/// A connection that can be looked into, so that a line is not read octet by octet.
+/// Supports peeking, so that a line is not read byte by byte.
 pub trait Peek: AsyncRead + Unpin {
-    /// What has come and is not read yet; nothing: the connection has ended.
+    /// Unread bytes; none: end of stream.
     fn peek(&self, into: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
 }
 
-/// Reads a header, and not an octet more.
+/// Reads exactly one header.
 ///
 /// # Errors
 /// When there is none.
@@ -142,7 +136,7 @@ impl Header {
 // === impl Ends ===
 
 impl Ends {
-    /// A header has one family for both: an IPv4 address beside an IPv6 address is written as one.
+    /// A header has one family for both ends: maps IPv4 to IPv6 where they differ.
     fn of_one_family(self) -> Ends {
         let canonical = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
         let ends = Ends {
@@ -201,7 +195,7 @@ impl Ends {
 // === impl Trusted ===
 
 impl Trusted {
-    /// Whether connections from there have to begin with a header.
+    /// Whether connections from there must begin with a header.
     pub fn contains(&self, address: IpAddr) -> bool {
         // What comes to an IPv6 socket by IPv4 is of the network that it is of.
         let address = address.to_canonical();
@@ -214,7 +208,7 @@ impl Trusted {
 // === impl Network ===
 
 impl Network {
-    /// From `10.0.0.0/8`, or one address.
+    /// Parses `10.0.0.0/8`, or one address.
     ///
     /// # Errors
     /// What to write instead.

@@ -6,7 +6,7 @@ use crate::session::Input;
 
 use super::vhosts::Hub;
 
-/// A queue that a session asks for. When this is dropped, what there is to know is in the catalogue, and the session is told so.
+/// A session's question about a queue. Dropping it reports that any answer is in the catalogue.
 pub struct Question {
     pub queue: ShortStr,
     owner: Owner,

@@ -7,16 +7,15 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
 use tokio_util::either::Either;
 
-/// One connection. The driver writes, flushes, ends its side by `poll_shutdown`, and closes by dropping it.
+/// The driver writes, flushes, ends its side by `poll_shutdown`, and closes by dropping.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {
-    /// When the connection is closed from now on, the peer should see a reset, and not an end that looks orderly.
+    /// From now on, dropping the connection sends a reset instead of an orderly end.
     fn reset_when_closed(&mut self);
 }
 
-/// A connection of the system's.
 pub type Plain = Either<TcpStream, UnixStream>;
 
-/// A connection as machines have it. TLS is boxed: it is large, and most connections do without.
+/// TLS is boxed, because it is large and rarely used.
 pub type Socket = Either<Plain, Box<TlsStream<Plain>>>;
 
 impl Stream for TcpStream {
@@ -27,12 +26,12 @@ impl Stream for TcpStream {
 }
 
 impl Stream for UnixStream {
-    /// A Unix socket knows no resets.
+    /// Unix sockets have no resets.
     fn reset_when_closed(&mut self) {}
 }
 
 impl<S: Stream> Stream for Box<TlsStream<S>> {
-    /// Without TLS's own end, which is only written by `poll_shutdown`.
+    /// Omits the end of TLS, which only `poll_shutdown` writes.
     fn reset_when_closed(&mut self) {
         match &mut **self {
             TlsStream::Client(stream) => stream.get_mut().0.reset_when_closed(),
@@ -50,15 +49,14 @@ impl<A: Stream, B: Stream> Stream for Either<A, B> {
     }
 }
 
-/// TCP as it is. Acks and confirms are small frames that somebody waits for, so nothing is held back to be sent with more. A socket that
-/// refuses the option works all the same.
+/// Sets TCP_NODELAY: acks and confirms are small and urgent. Ignores refusals.
 pub fn plain(stream: TcpStream) -> Plain {
     let _ = stream.set_nodelay(true);
     Either::Left(stream)
 }
 
-/// Waits for the first octet of the peer, and leaves it where it is. `false`: the peer has ended its side without one, as far as the kind of
-/// connection can tell.
+/// Waits for the peer's first octet without reading it. `false`: the peer has ended its side first,
+/// as far as this kind of connection shows.
 ///
 /// # Errors
 /// The connection is lost.

@@ -7,25 +7,24 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
 
-/// For the proxy's user and group: whoever may write to the file may connect.
+/// For the proxy's user and group: write permission allows connecting.
 const MODE: u32 = 0o660;
 
-/// One that is listened on.
 #[derive(Debug)]
 pub struct UnixPort {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and number of the file, which tell it from one that somebody else has put there since.
+    /// Device and inode, to recognize a file that was replaced.
     file: Option<(u64, u64)>,
 }
 
 // === impl UnixPort ===
 
 impl UnixPort {
-    /// Makes the file. One that a process has left there that is no more is replaced.
+    /// Creates the socket file, and replaces one of a dead process.
     ///
     /// # Errors
-    /// Another process listens there, something else is there, or the system refuses.
+    /// Another process listens there, another file is there, or the system refuses.
     pub async fn bind(path: &Path) -> io::Result<UnixPort> {
         match UnixStream::connect(path).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

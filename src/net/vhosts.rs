@@ -32,37 +32,35 @@ use crate::{intake, publisher, recorder, session, walk};
 use super::outlet::{Observer, SessionOutlet};
 use super::question::Question;
 
-/// Batches that wait for a publisher.
+/// Batches per publisher.
 const PUBLISHER_INBOX: usize = 1024;
-/// What waits for an intake: outcomes of at most its prefetch (65,535), and requests of sessions.
+/// Per intake: outcomes up to its prefetch (65,535), and requests of sessions.
 const INTAKE_INBOX: usize = 80_000;
-/// Changes that wait for a recorder.
+/// Changes per recorder.
 const RECORDER_INBOX: usize = 1024;
-/// Queues that nobody knows, for who reads the management API.
+/// Unknown queues, for the reader of the management API.
 const QUESTIONS: usize = 1024;
-/// What waits for a session besides outcomes.
+/// Inputs of a session besides outcomes.
 const SESSION_SPARE: usize = 16;
 
-/// Opens the links of a vhost: given their inboxes, it starts their tasks.
+/// Starts the tasks of a vhost's links with these inboxes.
 pub type OpenLinks = Box<dyn Fn(&Hub, &Vhost, LinkInboxes) + Send + Sync>;
 
-/// Where the links of a vhost are told what to do.
 #[derive(Debug)]
 pub struct LinkInboxes {
     pub publisher: mpsc::Receiver<publisher::Input>,
     pub intake: mpsc::Receiver<intake::Input>,
-    /// Cancelled when all counts that was recorded of redeclared queues.
+    /// Cancelled when all recorded entries count.
     pub recorded: CancellationToken,
     pub recorder: mpsc::Receiver<recorder::Input>,
-    /// Queues that sessions have met and nobody knows.
+    /// Unknown queues that sessions have met.
     pub questions: mpsc::Receiver<Question>,
-    /// Under which the publisher knows the intake.
+    /// The intake's name at the publisher.
     pub intake_owner: Owner,
-    /// For what the intake hands to the publisher.
     pub to_publisher: mpsc::Sender<publisher::Input>,
 }
 
-/// All links of the process, by vhost. Clones are the same.
+/// All links by vhost. Clones share them.
 #[derive(Clone)]
 pub struct Hub(Arc<Inner>);
 
@@ -74,7 +72,7 @@ struct Inner {
     last_owner: AtomicU64,
 }
 
-/// Where an owner is told what became of its dead letters, and what else it asked.
+/// For outcomes and other answers to an owner.
 #[derive(Clone)]
 enum Inbox {
     Session(mpsc::Sender<session::Input>),
@@ -82,12 +80,11 @@ enum Inbox {
     Walk(mpsc::Sender<walk::Input>),
 }
 
-/// The links of one vhost.
 pub(super) struct Links {
     pub(super) publisher: mpsc::Sender<publisher::Input>,
     pub(super) intake: mpsc::Sender<intake::Input>,
     pub(super) recorder: mpsc::Sender<recorder::Input>,
-    /// Closed where there is no management API to ask.
+    /// Closed without a management API.
     pub(super) questions: mpsc::Sender<Question>,
     recorded: CancellationToken,
 }
@@ -99,7 +96,7 @@ impl Hub {
         Hub::with_publisher_inbox(PUBLISHER_INBOX, open)
     }
 
-    /// One whose publishers have so many batches waiting, at most.
+    /// For tests. `publisher_inbox`: in batches.
     pub fn with_publisher_inbox(publisher_inbox: usize, open: OpenLinks) -> Hub {
         Hub(Arc::new(Inner {
             open,
@@ -110,12 +107,12 @@ impl Hub {
         }))
     }
 
-    /// Opens the links of a vhost, if they are not.
+    /// Does nothing if they are open.
     pub fn open(&self, vhost: &Vhost) {
         self.links(vhost);
     }
 
-    /// An inbox for so many outcomes, and where the effects of the session go.
+    /// An inbox for this number of outcomes, and the outlet of the session.
     pub fn session(
         &self,
         max_tickets: usize,
@@ -126,7 +123,7 @@ impl Hub {
         (SessionOutlet::new(self.clone(), owner, observer), inbox)
     }
 
-    /// An inbox for a walk that moves messages, and where others tell it what to do.
+    /// The inbox of a moving walk, and its sender.
     pub(super) fn walk(
         &self,
     ) -> (
@@ -139,12 +136,13 @@ impl Hub {
         (owner, sender, inbox)
     }
 
-    /// Done when all counts in a vhost that was recorded of redeclared queues, or nothing is recorded there.
+    /// Done when all recorded entries of a vhost count, or nothing is recorded there.
     pub async fn recorded(&self, vhost: &Vhost) {
         self.links(vhost).recorded.cancelled().await;
     }
 
-    /// From now on these are the policies of the proxy in the cells that all machines read; who has to act at once is told.
+    /// Replaces the proxy's policies in the shared cells, and notifies machines that must act at
+    /// once.
     pub fn change_policies(&self, live: &LivePolicies, ours: Vec<Policy>) {
         live.set_ours(Policies::new(ours));
         for links in lock(&self.0.links).values() {
@@ -153,7 +151,7 @@ impl Hub {
         }
     }
 
-    /// The session of this owner has ended.
+    /// Call when the session has ended.
     pub(super) fn forget(&self, owner: Owner) {
         lock(&self.0.owners).remove(&owner);
     }
@@ -197,7 +195,6 @@ impl Hub {
         links
     }
 
-    /// Tells an owner what became of its dead letters.
     pub(super) fn settled(&self, owner: Owner, outcomes: Vec<(Ticket, Outcome)>) {
         match self.inbox(owner) {
             Some(Inbox::Session(inbox)) => put(&inbox, session::Input::Settled(outcomes)),
@@ -213,20 +210,19 @@ impl Hub {
         }
     }
 
-    /// Tells an intake of its publisher.
     pub(super) fn to_intake(&self, owner: Owner, input: intake::Input) {
         if let Some(Inbox::Intake(inbox)) = self.inbox(owner) {
             put(&inbox, input);
         }
     }
 
-    /// None: the session has ended, and needs no answer.
+    /// `None`: the session has ended, and needs no answer.
     fn inbox(&self, owner: Owner) -> Option<Inbox> {
         lock(&self.0.owners).get(&owner).cloned()
     }
 }
 
-/// Answers always fit: each answers something that its receiver has open.
+/// Always fits: each answer belongs to an open request of its receiver.
 pub(super) fn put<I>(inbox: &mpsc::Sender<I>, input: I) {
     if let Err(TrySendError::Full(_)) = inbox.try_send(input) {
         error!("an inbox is smaller than what its machine is owed");

@@ -28,7 +28,6 @@ pub struct Walks {
     pub walker: Walker,
     /// The publishers, for what is sent back.
     pub hub: Hub,
-    /// Where they take their steps.
     pub thread: Background,
 }
 
@@ -40,22 +39,22 @@ pub struct Walker {
     pub clock: SystemClock,
 }
 
-/// Gives each message to a function, which says whether it wants more.
+/// Passes messages to a function, until it returns false.
 struct LookOutlet<F> {
     wants_more: F,
     stop: mpsc::Sender<Input>,
     ended: mpsc::Sender<Ended>,
 }
 
-/// Gives what a machine has in the end.
+/// Sends the machine's result.
 struct Told<T>(mpsc::Sender<T>);
 
-/// Hands messages to the publisher, and tells how far the walk has come.
+/// Sends messages to the publisher, and reports progress.
 pub struct Mover {
     hub: Hub,
     vhost: Vhost,
     owner: Owner,
-    /// From the first message on: so nobody opens the links of a vhost who may not read there.
+    /// Opened at the first message: a user without permissions opens no links of a vhost.
     outbox: Option<Outbox>,
     progress: watch::Sender<Progress>,
     ended: mpsc::Sender<Ended>,
@@ -64,10 +63,10 @@ pub struct Mover {
 // === impl Walks ===
 
 impl Walks {
-    /// Their thread: a queue of millions that is sent back, or a large file, does not stand between a client and its session.
+    /// A separate thread: long redrives and large files must not delay sessions.
     ///
     /// # Errors
-    /// The system has no more threads or pollers for us.
+    /// The system has no more threads or pollers.
     pub fn start_thread() -> io::Result<Background> {
         Background::start("redrives", NICER)
     }
@@ -119,7 +118,7 @@ impl Walker {
         with_nodes(&self.dialer.nodes, ended.unwrap_or(Err(Failure::Silent)))
     }
 
-    /// Runs a machine on a connection of its own: what it has in the end. `None`: it broke off, which is a bug of the proxy.
+    /// Runs a machine on its own connection. `None`: it broke off, which is a bug of the proxy.
     async fn run<M: Machine, O: Outlet<M>, T>(
         &self,
         machine: M,
@@ -134,7 +133,7 @@ impl Walker {
         told.try_recv().ok()
     }
 
-    /// Imports messages. `None`: it broke off, which is a bug of the proxy.
+    /// `None`: it broke off, which is a bug of the proxy.
     pub async fn import(
         &self,
         settings: import::Settings,
@@ -144,10 +143,10 @@ impl Walker {
             .await
     }
 
-    /// Asks whether that user may read these queues, which takes so long at most.
+    /// Which of these queues that user may read.
     ///
     /// # Errors
-    /// When the broker does not let the user in, or cannot be asked.
+    /// When the broker refuses the user, or cannot be asked.
     pub async fn readable(
         &self,
         login: Login,
@@ -160,7 +159,7 @@ impl Walker {
         with_nodes(&self.dialer.nodes, told.unwrap_or(Err(Failure::Silent)))
     }
 
-    /// Runs a machine that is told nothing: what it has in the end.
+    /// Runs a machine without inputs.
     async fn told<M: Machine<Output = Option<T>>, T>(
         &self,
         machine: M,
@@ -171,7 +170,7 @@ impl Walker {
     }
 }
 
-/// Where the broker is away: which of its nodes, and since when.
+/// Adds the unavailable nodes to an error.
 fn with_nodes<T>(nodes: &Nodes, ended: Result<T, Failure>) -> Result<T, Failure> {
     ended.map_err(|failure| match (failure, nodes.away()) {
         (Failure::Connection(cause), away) if !away.is_empty() => {
@@ -210,7 +209,7 @@ impl<M: Machine<Output = Option<T>>, T> Outlet<M> for Told<T> {
 // === impl Mover ===
 
 impl Mover {
-    /// A walk that moves messages, over connections of any kind: where it is told something, where it tells how it ended, and what drives it.
+    /// A moving walk over any connections: its sender, its result, and its driver.
     pub fn drive<S: Stream, C: Clock>(
         hub: &Hub,
         settings: Settings,

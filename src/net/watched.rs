@@ -17,44 +17,42 @@ use super::stream::Stream;
 use crate::machine::Mono;
 use crate::tls;
 
-/// A broker that has said nothing for so long after a protocol header is silent.
+/// A broker is silent after this time without an answer to a protocol header.
 const SILENCE: Duration = Duration::from_secs(2);
 /// Octets of a protocol header.
 const HEADER: usize = 8;
 
-/// A stream, and who watches it.
 #[derive(Debug)]
 pub struct Watched<S> {
     stream: S,
-    /// Apart, as a client's has none.
+    /// Boxed; client connections have none.
     watch: Option<Box<Watch>>,
 }
 
-/// One connection to an address, as long as it is open.
+/// Tracks a connection to an address while it is open.
 #[derive(Debug)]
 pub struct Watch {
     nodes: Nodes,
     address: Address,
     began: Mono,
-    /// How TLS is spoken on it, if it is.
     tls: Option<Arc<tls::Client>>,
     stage: Stage,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// How many octets of a protocol header have been sent.
+    /// Octets of the protocol header sent so far.
     Greeting(usize),
-    /// The broker has to say something since then.
+    /// The broker must answer since then.
     Asked(Mono),
-    /// It did, or has been counted as one that did not.
+    /// Answered, or counted as silent.
     Known,
 }
 
 // === impl Watch ===
 
 impl Watch {
-    /// Of a connection that somebody began to open then.
+    /// `began`: start of the attempt.
     pub(super) fn new(
         nodes: Nodes,
         address: Address,
@@ -85,7 +83,7 @@ impl Watch {
         self.nodes.answered(&self.address);
     }
 
-    /// The broker has ended it without a word. RabbitMQ does so with those who say nothing for ten seconds.
+    /// The broker closed it without a word, as RabbitMQ does after ten silent seconds.
     fn ended(&mut self) {
         let patient = self.began.until(self.nodes.now()) >= SILENCE;
         if matches!(self.stage, Stage::Asked(_)) || !patient {
@@ -93,7 +91,8 @@ impl Watch {
         }
     }
 
-    /// The connection broke, or TLS on it: with TLS 1.3 a broker refuses the proxy's certificate when the proxy's handshake is done.
+    /// The connection or TLS failed. With TLS 1.3 a broker refuses the proxy's certificate only
+    /// after the handshake.
     fn broke(&mut self, error: io::Error) -> io::Error {
         match &self.tls {
             Some(tls) if tls::words::is_of_tls(&error) => {
@@ -128,7 +127,6 @@ impl Drop for Watch {
 // === impl Watched ===
 
 impl<S> Watched<S> {
-    /// A connection to the broker.
     pub(super) fn by(watch: Watch, stream: S) -> Watched<S> {
         Watched {
             stream,
@@ -136,7 +134,6 @@ impl<S> Watched<S> {
         }
     }
 
-    /// A client's, which no node has to answer for.
     pub(super) fn by_nobody(stream: S) -> Watched<S> {
         Watched {
             stream,
@@ -144,7 +141,7 @@ impl<S> Watched<S> {
         }
     }
 
-    /// The watch, while it is not known whether the broker speaks.
+    /// The watch, until the broker has answered.
     fn unknown(&mut self) -> Option<&mut Watch> {
         let watch = self.watch.as_deref_mut()?;
         (!matches!(watch.stage, Stage::Known)).then_some(watch)

@@ -12,30 +12,30 @@ use tokio::sync::watch;
 
 use super::stream::Plain;
 
-/// Clones are the same threads; they end with the last clone.
+/// Clones share the threads, which end with the last clone.
 #[derive(Clone, Debug)]
 pub struct Workers {
     all: Arc<[Worker]>,
     _running: Arc<watch::Sender<()>>,
 }
 
-/// A thread, and what counts its sessions.
+/// The seat counts sessions.
 #[derive(Debug)]
 struct Worker {
     runtime: Handle,
     seat: Seat,
 }
 
-/// To be dropped when the session has ended.
+/// Hold it as long as the session.
 pub type Seat = Arc<()>;
 
 // === impl Workers ===
 
 impl Workers {
-    /// Starts that many threads. The first is that of the calling runtime, on which the links run, too.
+    /// The first thread is the calling runtime's, which also runs the links.
     ///
     /// # Errors
-    /// The system has no more threads or pollers for us.
+    /// The system has no more threads or pollers.
     pub fn start(threads: usize) -> io::Result<Workers> {
         let (running, ended) = watch::channel(());
         let mut all = vec![Worker::new(Handle::current())];
@@ -49,7 +49,7 @@ impl Workers {
         })
     }
 
-    /// Done when each thread has done something, so when none stands still.
+    /// Done when each thread has reacted.
     pub async fn answer(&self) {
         for worker in self.all.iter() {
             // An error: the thread has ended, and with it what it could stand still with.
@@ -57,7 +57,6 @@ impl Workers {
         }
     }
 
-    /// The thread with the fewest sessions.
     pub fn idlest(&self) -> (Handle, Seat) {
         let workers = self.all.iter();
         let idlest = workers.min_by_key(|worker| Arc::strong_count(&worker.seat));
@@ -77,10 +76,11 @@ impl Worker {
     }
 }
 
-/// Starts a thread with a runtime of its own, which ends when nobody has the sender any more. `first` is what the thread does before all else.
+/// Starts a thread with its own runtime, which ends when all senders are dropped. `first` runs
+/// there first.
 ///
 /// # Errors
-/// The system has no more threads or pollers for us.
+/// The system has no more threads or pollers.
 pub(super) fn start_thread(
     name: String,
     mut ended: watch::Receiver<()>,
@@ -96,10 +96,10 @@ pub(super) fn start_thread(
     Ok(handle)
 }
 
-/// Moves a connection to the poller of the calling thread.
+/// Moves a connection to the calling thread's poller.
 ///
 /// # Errors
-/// The system has no place for it there.
+/// The system has no room there.
 pub fn adopt(stream: Plain) -> io::Result<Plain> {
     Ok(match stream {
         Plain::Left(stream) => Plain::Left(TcpStream::from_std(stream.into_std()?)?),
@@ -107,10 +107,10 @@ pub fn adopt(stream: Plain) -> io::Result<Plain> {
     })
 }
 
-/// The same for one that stands within something else, which keeps it meanwhile.
+/// The same in place.
 ///
 /// # Errors
-/// The system has no place, or no descriptor, for it.
+/// The system has no room or descriptor.
 pub fn fetch(stream: &mut Plain) -> io::Result<()> {
     let same = match stream {
         Plain::Left(stream) => {

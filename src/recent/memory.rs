@@ -8,37 +8,33 @@ use super::rates::{Rate, Rates};
 use crate::amqp::ids::Vhost;
 use crate::machine::{DeadLetter, Wall};
 
-/// Dead letters of one vhost that are remembered; a new one takes the place of the oldest.
+/// Per vhost; a new one replaces the oldest.
 pub const MOST_DEATHS: usize = 1000;
-/// Vhosts of which dead letters are remembered; a new one takes the place of that in which nothing has died for the longest time.
+/// A new vhost replaces the one without deaths for longest.
 pub const MOST_VHOSTS: usize = 50;
 
-/// A part of what is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// The deaths, the oldest first.
     pub deaths: Vec<RecentDeath>,
-    /// The number to go on with.
+    /// Number to continue with.
     pub next: u64,
-    /// There were, or may have been, more between that which was asked for and the first of these.
+    /// Some between the requested number and the first of these are, or may be, missing.
     pub missed: bool,
 }
 
-/// All that is remembered.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// The last number that was given.
+    /// The last assigned number.
     last: u64,
-    /// Of vhosts that are not remembered nothing is known up to this number.
+    /// Up to this number, deaths of forgotten vhosts are unknown.
     forgotten: u64,
     vhosts: BTreeMap<Vhost, OfVhost>,
 }
 
-/// What is remembered of a vhost.
 #[derive(Debug)]
 struct OfVhost {
     deaths: VecDeque<RecentDeath>,
-    /// The last number of those that are not remembered any more.
+    /// The last forgotten number.
     lost: u64,
     rates: Rates,
 }
@@ -46,7 +42,7 @@ struct OfVhost {
 // === impl Memory ===
 
 impl Memory {
-    /// Of a process that began then: so its numbers are greater than those of the process before it.
+    /// Numbers start from this time, so they exceed those of earlier processes.
     pub(super) fn new(began: Wall) -> Memory {
         let first = began.0.saturating_mul(1000).max(1);
         Memory {
@@ -92,7 +88,6 @@ impl Memory {
         }
     }
 
-    /// Those behind that number.
     pub(super) fn list(&self, vhost: &[u8], after: u64, most: usize) -> Listed {
         let (from, known) = self.from(after);
         let of = self.vhosts.get(vhost);
@@ -123,7 +118,6 @@ impl Memory {
         }
     }
 
-    /// Whether there are any behind that number.
     pub(super) fn has_more(&self, vhost: &[u8], after: u64) -> bool {
         let (from, _) = self.from(after);
         let of = self.vhosts.get(vhost);
@@ -135,7 +129,8 @@ impl Memory {
         of.map(|of| of.rates.list(now)).unwrap_or_default()
     }
 
-    /// Where to go on, and whether that number can be one of this process. If it is not, nobody knows what there was behind it.
+    /// Where to continue, and whether this process can have assigned the number. If not, earlier
+    /// deaths are unknown.
     fn from(&self, after: u64) -> (u64, bool) {
         match after <= self.last {
             true => (after, true),

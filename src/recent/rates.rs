@@ -8,9 +8,9 @@ use utoipa::ToSchema;
 use crate::amqp::ids::ShortStr;
 use crate::machine::{Reason, Wall};
 
-/// For so many minutes they are counted, that of now among them.
+/// Includes the current minute.
 pub const MINUTES: usize = 60;
-/// Queues and reasons of one vhost that have counts of their own; the rest is counted together, by reason.
+/// Per vhost; further deaths are combined by reason.
 pub const MOST_SERIES: usize = 100;
 
 const MINUTE: u64 = 60_000;
@@ -41,7 +41,7 @@ pub(super) struct Rates {
     series: BTreeMap<(Option<ShortStr>, Reason), Series>,
 }
 
-/// The counts of one queue and reason, each in the place that its minute has.
+/// One queue and reason; a ring of minutes.
 #[derive(Debug)]
 struct Series {
     newest: u64,
@@ -72,7 +72,7 @@ impl Rates {
         named.count()
     }
 
-    /// The rates that are not zero.
+    /// Nonzero rates.
     pub(super) fn list(&self, now: Wall) -> Vec<Rate> {
         let minute = now.0 / MINUTE;
         let counted = self.series.iter();
@@ -107,7 +107,7 @@ impl Series {
         self.counts.get_mut((minute % MINUTES as u64) as usize)
     }
 
-    /// Nothing of it is in the last minutes.
+    /// Without deaths in the last minutes.
     fn is_over(&self, minute: u64) -> bool {
         self.newest.saturating_add(MINUTES as u64) <= minute
     }

@@ -55,7 +55,7 @@ fn whoever_asks_goes_on_where_the_last_answer_ended() {
     assert_eq!(recent.list(b"v", rest.next, 2).deaths, []);
 }
 
-/// Nothing has died there yet; elsewhere something does.
+/// No deaths there yet, but elsewhere.
 #[test]
 fn a_number_of_an_empty_vhost_is_one_to_go_on_with() {
     let recent = with(&["a"]);
@@ -92,7 +92,7 @@ fn the_vhost_in_which_nothing_died_for_longest_is_forgotten() {
     assert!(recent.list(b"1", FIRST, 10).missed);
 }
 
-/// One of another process, or before a clock was set back: what came behind it is not known.
+/// From another process, or before the clock was set back: later deaths are unknown.
 #[test]
 fn a_number_that_was_never_given_begins_anew() {
     let recent = with(&["a"]);

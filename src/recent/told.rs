@@ -39,7 +39,7 @@ struct RejectedBy {
 // === impl Told ===
 
 impl Told {
-    /// Of one that came to its end then.
+    /// `at`: when its publication ended.
     pub(crate) fn of(at: Wall, dead: &DeadLetter) -> Told {
         let DeadLetter {
             queue,

@@ -12,27 +12,27 @@ use crate::machine::{Limits, Wall};
 use crate::objects::Names;
 use crate::walk::{Ended, Failure, Input, Progress};
 
-/// Of those that have ended, so many are kept.
+/// Finished redrives kept.
 const MOST_ENDED: usize = 100;
 
-/// Those at work, and the last that have ended.
+/// Running and finished redrives.
 #[derive(Default)]
 pub struct Book {
     last: u64,
     entries: BTreeMap<u64, Entry>,
 }
 
-/// What tells how far one has come, and that its end is known.
+/// Progress, and the end.
 pub(super) type Watch = (watch::Receiver<Progress>, CancellationToken);
 
 // === impl Book ===
 
 impl Book {
-    /// Enters one, unless it may not begin. `most`: so many may be at work at once. `begin`: begins its walk, which tells how far it has come; the
-    /// answer is where the walk is told something.
+    /// `most`: running at once. `begin`: starts the walk with its progress channel, and returns its
+    /// sender.
     ///
     /// # Errors
-    /// When another is at work in that queue, or too many are in all, or messages are to go where nobody may send them.
+    /// Another one works in that queue, too many run, or the destination is forbidden.
     pub fn begin(
         &mut self,
         order: &Order,
@@ -77,7 +77,7 @@ impl Book {
         Ok(id)
     }
 
-    /// All that are known, the newest first. `is_blocked`: whether the broker blocks the publisher of a vhost by an alarm.
+    /// The newest first. `is_blocked`: whether an alarm blocks the publisher of a vhost.
     pub fn list(&self, is_blocked: impl Fn(&Vhost) -> bool) -> Vec<Shown> {
         let entries = self.entries.iter().rev();
         entries
@@ -85,7 +85,6 @@ impl Book {
             .collect()
     }
 
-    /// The one with this id, if it is remembered.
     pub fn show(&self, id: u64, is_blocked: impl Fn(&Vhost) -> bool) -> Option<Shown> {
         let entry = self.entries.get(&id)?;
         Some(entry.show(id, entry.is_published && is_blocked(&entry.vhost)))
@@ -96,7 +95,7 @@ impl Book {
         Some((entry.progress.clone(), entry.over.clone()))
     }
 
-    /// Why it could not go on, if it has ended so.
+    /// Its error, if it failed.
     pub(super) fn failure(&self, id: u64) -> Option<Failure> {
         match &self.entries.get(&id)?.ended {
             Some((_, Err(failure))) => Some(failure.clone()),
@@ -104,12 +103,12 @@ impl Book {
         }
     }
 
-    /// Holds it up, or lets it go on. False: it has ended, or never was.
+    /// False: it has ended, or never was.
     pub fn pause(&mut self, id: u64, pause: bool) -> bool {
         self.tell(id, Input::Pause(pause), |entry| entry.paused = pause)
     }
 
-    /// Ends it. What is on its way arrives. False: it has ended, or never was.
+    /// Messages in flight still arrive. False: it has ended, or never was.
     pub fn cancel(&mut self, id: u64) -> bool {
         self.tell(id, Input::Enough, |entry| entry.cancelled = true)
     }
@@ -126,7 +125,7 @@ impl Book {
         told
     }
 
-    /// Its walk is over: what became of it. `ended`: `None` if it did not end in time.
+    /// `ended`: `None` if it did not end in time.
     pub fn ended(&mut self, id: u64, ended: Option<Ended>, now: Wall) -> Option<Shown> {
         let entry = self.entries.get_mut(&id)?;
         entry.cancelled |= ended.is_none();

@@ -12,36 +12,31 @@ use crate::link::Login;
 use crate::objects::Names;
 use crate::walk::{Bounds, Move, Settings, Task};
 
-/// What somebody wants moved.
+/// A request to move messages.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// In whose name, and in which vhost.
     pub login: Login,
     pub queue: ShortStr,
-    /// Which messages are moved.
     pub filter: Filter,
-    /// How many messages it moves at most.
     pub most: u64,
-    /// How many messages it moves in a second at most.
     pub per_second: Option<NonZeroU32>,
-    /// How many messages that stay in the queue it holds at most.
+    /// Bound on messages that it passes over and holds.
     pub held: u64,
-    /// Where they go; `None`: nowhere, they are removed.
+    /// `None` removes them.
     pub to: Option<Redrive>,
 }
 
-/// Why one does not begin.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NotBegun {
-    /// One at a time in a queue.
+    /// One per queue; its id.
     #[error("redrive {0} is at work in this queue")]
     Busy(u64),
-    /// As many as there may be, or half of them by that user.
+    /// All, or the user's half.
     #[error(
         "as many redrives as there may be are at work, or half of them are this user's: wait for the end of one, or cancel it"
     )]
     TooMany,
-    /// Whoever may publish there decides what the proxy believes.
+    /// Publishing there would forge what the proxy trusts.
     #[error("{0} is one of the proxy's own: nothing is sent there")]
     Ours(ShortStr),
 }
@@ -49,7 +44,7 @@ pub enum NotBegun {
 // === impl Order ===
 
 impl Order {
-    /// The walk that does it. `own_user`: that of the publisher's link, which publishes what goes.
+    /// `own_user`: the user of the publisher's link.
     pub fn walk(&self, own_user: &ShortStr, names: &Names) -> Settings {
         Settings {
             login: self.login.clone(),
@@ -72,7 +67,7 @@ impl Order {
         }
     }
 
-    /// The queue or the exchange that was named.
+    /// The named queue or exchange.
     pub(super) fn goes_to(&self) -> Option<&ShortStr> {
         match &self.to.as_ref()?.to {
             Destination::Source => None,
@@ -80,7 +75,6 @@ impl Order {
         }
     }
 
-    /// Where messages go, in words.
     pub(super) fn to(&self) -> String {
         match self.to.as_ref().map(|redrive| &redrive.to) {
             None => "nowhere".to_owned(),

@@ -16,9 +16,8 @@ pub(super) struct Entry {
     pub(super) vhost: Vhost,
     pub(super) queue: ShortStr,
     pub(super) by: ShortStr,
-    /// Where the messages go, in words.
     pub(super) to: String,
-    /// They go somewhere: the publisher has to publish them.
+    /// The publisher is needed.
     pub(super) is_published: bool,
     pub(super) begun: Wall,
     pub(super) progress: watch::Receiver<Progress>,
@@ -26,7 +25,7 @@ pub(super) struct Entry {
     pub(super) paused: bool,
     pub(super) cancelled: bool,
     pub(super) ended: Option<(Wall, Ended)>,
-    /// Cancelled when `ended` is known.
+    /// Cancelled after `ended` is set.
     pub(super) over: CancellationToken,
 }
 
@@ -89,7 +88,7 @@ pub enum State {
 // === impl Entry ===
 
 impl Entry {
-    /// `is_blocked`: the broker blocks the publisher by an alarm.
+    /// `is_blocked`: an alarm blocks the publisher.
     pub(super) fn show(&self, id: u64, is_blocked: bool) -> Shown {
         let Progress {
             blocked, summary, ..
@@ -140,7 +139,6 @@ impl Entry {
         }
     }
 
-    /// What somebody should know.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let summary = match &self.ended {
@@ -178,30 +176,24 @@ impl Entry {
     }
 }
 
-/// Why a redrive waits in an alarm.
 const BLOCKED: &str = "blocked";
-/// Of a walk that gets nothing.
 const STARVES: &str =
     "nothing comes, though the queue has messages: is another consumer the only active one?";
-/// Of a walk that nobody lets go on.
 const PAUSED_FOR_LONG: &str = "it was paused for an hour";
-/// Of a walk that was not given all.
 const SOME_DID_NOT_COME: &str =
     "some of the messages did not come: others hold or have taken them, or they expired";
-/// Of a walk that has moved nothing, and gives back what it holds before the broker wants it back.
+/// It returns its messages before the broker's timeout.
 const NOTHING_MOVED: &str =
     "20 minutes have moved nothing, and what was passed has to go back by then (consumer_timeout)";
 
-/// What to do about messages that stand in front of those that are meant.
+/// Advice for messages in front of those meant.
 const IN_FRONT: &str = "redrive or purge what is in front first, by another filter or a limit";
 
-/// Of a walk that holds as many messages as it may.
 fn too_many_stay(summary: &Summary) -> String {
     let held = summary.seen.saturating_sub(summary.moved.gone);
     format!("the first {held} messages stay, and more cannot be held; {IN_FRONT}")
 }
 
-/// Of a walk that holds as much as it may.
 fn too_heavy(summary: &Summary) -> String {
     let held = summary.seen.saturating_sub(summary.moved.gone);
     format!(

@@ -8,14 +8,13 @@ use crate::letter::Letter;
 use crate::net::clock::Clock;
 use crate::walk::{Bodies, Task};
 
-/// What waits for a retry.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Listing {
     delay_queues: Vec<DelayQueue>,
-    /// For which queues, as far as it was looked at.
+    /// As far as messages were browsed.
     queues: Vec<Source>,
-    /// Where what is over waits for a proxy, if there ever was one.
+    /// Expired delays wait here for a proxy.
     intake: Vec<Intake>,
     notes: Vec<String>,
 }
@@ -26,13 +25,13 @@ struct DelayQueue {
     vhost: String,
     queue: String,
     delay_ms: u64,
-    /// Messages whose time is not over.
+    /// Delay not over.
     waiting: u64,
-    /// Messages that the broker has not got rid of yet, if that is known.
+    /// Not removed by the broker yet, if known.
     leaving: Option<u64>,
-    /// Messages that the other table counts.
+    /// Messages counted in the other table.
     looked_at: u64,
-    /// Then none is looked at.
+    /// Prevents browsing.
     has_delivery_limit: bool,
 }
 
@@ -41,15 +40,15 @@ struct DelayQueue {
 struct Intake {
     vhost: String,
     queue: String,
-    /// Of all kinds: dead letters too.
+    /// Including dead letters.
     messages: u64,
     proxies: u64,
 }
 
-/// What waits: the first `messages` of each delay queue are looked at. `delays`: only these, in milliseconds; none means all.
+/// Browses the first `messages` of each delay queue. `delays`: in milliseconds; empty means all.
 ///
 /// # Errors
-/// When the delay queues are not known, or the broker does not answer.
+/// When the delay queues are unknown, or the broker does not answer.
 pub async fn list(place: &Place, delays: &[u64], messages: u16) -> Result<Listing, Error> {
     let mut listing = Listing::default();
     for vhost in &place.vhosts {

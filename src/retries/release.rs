@@ -10,15 +10,13 @@ use crate::walk::{Move, Stopped, Task};
 
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Only messages that come back to this queue.
     pub queue: Option<ShortStr>,
-    /// They are removed, and do not come back.
+    /// Removed for good.
     pub removes: bool,
-    /// Only those of these delays, in milliseconds; none means all.
+    /// In milliseconds; empty means all.
     pub delays: Vec<u64>,
 }
 
-/// What was let go, or removed.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Releases {
@@ -26,7 +24,6 @@ pub struct Releases {
     notes: Vec<String>,
 }
 
-/// What was let go of a delay queue, or removed from it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Released {
@@ -35,14 +32,14 @@ struct Released {
     released: Option<u64>,
     removed: Option<u64>,
     put_back: u64,
-    /// There were more than can be put aside at once.
+    /// More messages than can be held.
     cut_short: bool,
 }
 
-/// Lets go what waits in the delay queues now. What comes meanwhile stays.
+/// Releases what waits now. Later messages stay.
 ///
 /// # Errors
-/// When the delay queues are not known, or the broker does not answer. What was let go by then is on its way.
+/// When the delay queues are unknown, or the broker does not answer. Earlier releases remain.
 pub async fn release(place: &Place, wanted: &Wanted) -> Result<Releases, Error> {
     let mut releases = Releases::default();
     for vhost in &place.vhosts {

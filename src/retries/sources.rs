@@ -13,27 +13,25 @@ use crate::machine::Wall;
 
 /// The last millisecond that has a name in RFC 3339.
 const LAST: u64 = 253_402_300_799_999;
-/// A message whose time is over is gone a moment later; if it is still there after this, something holds it.
+/// Normally a message leaves at once; later, something holds it.
 const OVERDUE_AFTER: Duration = Duration::from_secs(5);
 
-/// What waits for a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Source {
     vhost: String,
-    /// `None`: no proxy has sent it there.
+    /// `None`: not sent by a proxy.
     queue: Option<String>,
     messages: u64,
-    /// When the first one comes back, and the last one, in RFC 3339.
+    /// Of the first and the last one, in RFC 3339.
     earliest: Option<String>,
     latest: Option<String>,
-    /// How often they have come back then: the least, and the most.
+    /// Minimum and maximum at their return.
     attempts: Option<[u64; 2]>,
-    /// Those that should be back by now.
+    /// Should be back by now.
     overdue: u64,
 }
 
-/// Adds up what waits for each queue.
 #[derive(Debug, Default)]
 pub(super) struct Sources(BTreeMap<Option<ShortStr>, Sum>);
 

@@ -6,16 +6,16 @@ use super::{Kind, Routing, SortedBinding, topic};
 use crate::amqp::ids::ShortStr;
 use crate::machine::Destination;
 
-/// Bindings that are looked at for one target; where there are more, it is unknown where it leads.
+/// Per target; with more bindings the result is unknown.
 const MOST_BINDINGS: usize = 4096;
 
 impl Routing {
-    /// Whether there is such an exchange.
     pub fn has(&self, exchange: &[u8]) -> bool {
         self.exchanges.contains_key(exchange)
     }
 
-    /// The queues that may get what this exchange is sent with this key (`None`: with any key), whatever headers it has. `None`: unknown.
+    /// Possible queues for this exchange and key (`None`: any key), whatever the headers. `None`:
+    /// unknown.
     pub fn leads_to(&self, exchange: &[u8], key: Option<&[u8]>) -> Option<BTreeSet<ShortStr>> {
         let mut queues = BTreeSet::new();
         let mut seen = BTreeSet::from([exchange]);

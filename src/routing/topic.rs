@@ -1,6 +1,6 @@
 //! Topic keys: words between dots; in a pattern `*` is one word and `#` any number of them.
 
-/// Whether a message with this key passes a binding with that pattern (`rabbit_db_topic_exchange:match`).
+/// Matches like `rabbit_db_topic_exchange:match`.
 pub(super) fn matches(pattern: &[u8], key: &[u8]) -> bool {
     let (pattern, key) = (words(pattern), words(key));
     let (mut p, mut k) = (0, 0);
@@ -28,7 +28,7 @@ pub(super) fn matches(pattern: &[u8], key: &[u8]) -> bool {
     pattern.iter().skip(p).all(|word| *word == b"#")
 }
 
-/// No key has no words; `a.` has two.
+/// An empty key has no words; `a.` has two.
 fn words(key: &[u8]) -> Vec<&[u8]> {
     if key.is_empty() {
         return Vec::new();

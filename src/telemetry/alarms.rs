@@ -5,11 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use super::Metrics;
 use super::metrics::number;
 
-/// What is short on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alarm {
     pub node: String,
-    /// `memory`, `disk` or another one.
     pub resource: String,
 }
 
@@ -19,7 +17,7 @@ pub(super) struct Alarms(Mutex<Vec<Alarm>>);
 // === impl Metrics ===
 
 impl Metrics {
-    /// The broker's alarms, as they are now: written when they have changed.
+    /// Logged on change.
     pub fn alarms(&self, mut now: Vec<Alarm>) {
         now.sort();
         for resource in ["memory", "disk"] {
@@ -45,7 +43,7 @@ impl Metrics {
         *known = now;
     }
 
-    /// In words: none, or without a `management-url`.
+    /// Empty without a `management-url`.
     pub fn alarms_in_effect(&self) -> Vec<String> {
         let alarms = &self.inner().alarms.0;
         words(&alarms.lock().unwrap_or_else(PoisonError::into_inner))

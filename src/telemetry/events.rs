@@ -23,27 +23,27 @@ use crate::net::nodes::Address;
 use crate::net::proxy_protocol::BadHeader;
 use crate::tls::words::Failure;
 
-/// Reports the facts of one machine, with the connection or the vhost that they are about.
+/// Reports the facts of one machine with their connection or vhost.
 #[derive(Debug)]
 pub struct Reporter {
     metrics: Metrics,
     vhost: Vhost,
     user: Option<ShortStr>,
-    /// Where a link leads, or led.
+    /// The current or last node of a link.
     node: Option<Address>,
-    /// The proxy is ready only while this works.
+    /// Readiness depends on it.
     is_awaited: bool,
     span: Span,
 }
 
-/// The line of a fact that is about a queue, an exchange or a user: the same of another one is another line.
+/// A line about a queue, an exchange or a user; repeats are counted per name.
 macro_rules! about {
     ($self:ident, $fact:ident, $name:expr, $cause:expr $(, $($fields:tt)+)?) => {
         line!($self.metrics, $fact, $self.place($name), $cause $(, $($fields)+)?)
     };
 }
 
-/// The line of a fact that is about the proxy or the broker.
+/// A line about the proxy or the broker.
 macro_rules! plain {
     ($self:ident, $fact:ident, $cause:expr $(, $($fields:tt)+)?) => {
         line!($self.metrics, $fact, String::new(), $cause $(, $($fields)+)?)
@@ -53,14 +53,13 @@ macro_rules! plain {
 // === impl Reporter ===
 
 impl Reporter {
-    /// For a client's session. Vhost, user and connection name are filled in when the session knows them.
+    /// Vhost, user and connection name are added later.
     pub fn session(metrics: Metrics, peer: impl fmt::Display) -> Self {
         // The level of a span says only whether lines inside have it: always.
         let span = error_span!("session", %peer, node = Empty, vhost = Empty, user = Empty, connection = Empty);
         Self::new(metrics, Vhost::EMPTY, span)
     }
 
-    /// For the proxy's own links of a vhost.
     pub fn link(metrics: Metrics, vhost: Vhost) -> Self {
         let span = error_span!("link", %vhost);
         Self::new(metrics, vhost, span)
@@ -77,17 +76,15 @@ impl Reporter {
         }
     }
 
-    /// Whether the proxy is ready only while the link works.
+    /// Whether readiness depends on this link.
     pub fn awaited(self, is_awaited: bool) -> Self {
         Self { is_awaited, ..self }
     }
 
-    /// A client's session leads to this node from now on.
     pub fn connected(&self, node: &Address) {
         self.span.record("node", display(node));
     }
 
-    /// The link leads to this node from now on.
     pub fn linked(&mut self, node: Option<Address>) {
         self.node = node;
     }
@@ -197,7 +194,7 @@ impl Reporter {
         }
     }
 
-    /// Those of which nothing is to be done but to write the line.
+    /// Facts that are only logged.
     fn write(&self, event: &Event) {
         match event {
             Event::Redeclared {
@@ -251,14 +248,14 @@ impl Reporter {
         }
     }
 
-    /// Writes that a client was refused because the broker could not be reached. Clients connect again and again until it can, so seldom.
+    /// The broker could not be reached. Rarely logged, because clients reconnect again and again.
     pub fn client_refused(&self, Refused { node, error }: &Refused) {
         let _inside = self.span.enter();
         let broker = node.as_ref().map(display);
         plain!(self, CLIENT_REFUSED, "", broker, %error);
     }
 
-    /// Writes and counts that a client was refused because its connection did not begin with a PROXY header.
+    /// The connection did not begin with a PROXY header.
     pub fn header_refused(&self, error: &BadHeader) {
         let _inside = self.span.enter();
         if let BadHeader::Late = error {
@@ -267,7 +264,7 @@ impl Reporter {
         plain!(self, HEADER_REFUSED, "", %error);
     }
 
-    /// Writes and counts that the TLS handshake with a client failed. That is mostly the client's fault, but somebody has to find out why.
+    /// Mostly the client's fault, but operators must find the cause.
     pub fn handshake_failed(&self, error: &io::Error) {
         let _inside = self.span.enter();
         let failure = Failure::of(error);
@@ -460,7 +457,7 @@ impl Reporter {
         }
     }
 
-    /// Answers with the state before.
+    /// Returns the previous state.
     fn link_state(&self, role: Role, up: i64) -> i64 {
         let vhost = self.metrics.inner().names.vhost(&self.vhost);
         self.metrics
@@ -469,7 +466,7 @@ impl Reporter {
             .set(up)
     }
 
-    /// Sets what is known of the vhost, and answers with what it was.
+    /// Returns the previous value.
     fn set(&self, gauge: impl Fn(&Table) -> &Series<Gauge, 1>, value: i64) -> i64 {
         let vhost = self.metrics.inner().names.vhost(&self.vhost);
         gauge(&self.metrics).with([vhost]).set(value)

@@ -4,11 +4,11 @@
 
 use tracing::Level;
 
-/// How often the same line may come: of the same fact, in the same place, for the same cause.
+/// For lines with the same fact, place and cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeats {
     Always,
-    /// Once a minute, with the number of those between.
+    /// Once a minute, with the number of suppressed lines.
     Minutely,
     Never,
 }
@@ -38,7 +38,7 @@ macro_rules! facts {
     (@event $event:literal) => { Some($event) };
 }
 
-/// Counts a fact, and writes its line with these fields unless it would repeat another one.
+/// Counts a fact and logs it, unless the line would repeat another one.
 macro_rules! line {
     ($metrics:expr, $fact:ident, $place:expr, $cause:expr $(, $($fields:tt)+)?) => {{
         let fact = &$crate::telemetry::facts::$fact;

@@ -17,23 +17,21 @@ use crate::config::{LogFormat, LogLevel};
 use crate::letter::is_harmless;
 use crate::plain;
 
-/// The level of what is logged, which can be changed.
 pub struct Level(reload::Handle<Targets, Registry>);
 
 // === impl Level ===
 
 impl Level {
-    /// Replaces the level of the log from now on.
     pub fn set(&self, level: LogLevel) {
         // It fails only if nothing logs any more.
         let _ = self.0.reload(filter(level));
     }
 }
 
-/// Begins to log, for the whole process: the one global thing, as `tracing` has it so.
+/// Global, as `tracing` requires.
 ///
 /// # Errors
-/// Something logs already.
+/// A logger is installed already.
 pub fn start(format: LogFormat, level: LogLevel) -> Result<Level, TryInitError> {
     // Colours are for eyes only, and not for those who asked for none (https://no-color.org).
     let ansi = io::stderr().is_terminal()
@@ -57,8 +55,8 @@ pub fn start(format: LogFormat, level: LogLevel) -> Result<Level, TryInitError> 
     Ok(Level(handle))
 }
 
-/// How the fields of a line are written for people. Names and words of peers stand in them, so each value that is not a plain word is in quotes: it
-/// adds neither fields nor text nor lines, and a terminal obeys nobody.
+/// Formats fields for people. Peers choose names and texts, so each value other than a plain word
+/// is quoted: it cannot add fields or lines, or control a terminal.
 pub(super) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     debug_fn(field).delimited(" ")
 }
@@ -74,13 +72,13 @@ fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt:
     }
 }
 
-/// Nothing in it ends a value, a list of fields or a span.
+/// Cannot end a value, a list of fields or a span.
 fn is_word(text: &str) -> bool {
     let ends = |char: char| char.is_whitespace() || !is_harmless(char) || "\"={}".contains(char);
     !text.is_empty() && !text.contains(ends)
 }
 
-/// A string as `Debug` writes it: no quote but the last one ends it.
+/// `Debug` output of a string: only the last quote ends it.
 fn is_in_quotes(text: &str) -> bool {
     let inside = text
         .strip_prefix('"')
@@ -95,13 +93,13 @@ fn is_in_quotes(text: &str) -> bool {
     !ends_there && !is_escaped
 }
 
-/// Lines of JSON, in which nothing acts on a terminal either: JSON itself escapes only some of that.
+/// Also escapes terminal controls, of which JSON itself escapes only some.
 pub(super) struct Json<W>(pub(super) W);
 
 // === impl Json ===
 
 impl<W: Write> Write for Json<W> {
-    /// Whole lines, as `tracing` writes them.
+    /// `tracing` writes whole lines.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let plain = plain::json(&String::from_utf8_lossy(line));
         self.0.write_all(plain.as_bytes())?;
@@ -113,7 +111,7 @@ impl<W: Write> Write for Json<W> {
     }
 }
 
-/// Our own lines by setting; those of the libraries only when something is wrong there.
+/// Libraries log only problems.
 fn filter(level: LogLevel) -> Targets {
     let ours = LevelFilter::from(level);
     Targets::new()

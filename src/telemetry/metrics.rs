@@ -29,7 +29,7 @@ mod standing;
 
 const PREFIX: &str = "dlx_proxy";
 
-/// All metrics of one proxy. Clones are the same metrics.
+/// Clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
 
@@ -45,7 +45,7 @@ pub(super) struct Inner {
     pub(super) alarms: Alarms,
 }
 
-/// What docs/metrics.md says of one metric.
+/// A row of docs/metrics.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// As Prometheus shows it.
@@ -55,13 +55,13 @@ pub struct Description {
     pub help: &'static str,
 }
 
-/// A registry that can list its metrics, for the documents.
+/// Lists its metrics, for the documents.
 struct DescribedRegistry {
     registry: Registry,
     descriptions: Vec<Description>,
 }
 
-/// `name: Type[labels], "what it says"`. Without labels the metric is itself, with some it is a [`Series`].
+/// `name: Type[labels], "description"`. A metric with labels is a [`Series`].
 macro_rules! metrics {
     (@type $type:ident) => { $type };
     (@type $type:ident $($label:literal)+) => { Series<$type, { [$($label),+].len() }> };
@@ -154,8 +154,7 @@ impl Metrics {
         }))
     }
 
-    /// Counts a fact, and says whether its line is to be written: perhaps the same was, of this place and for this cause. If it is: how many of them
-    /// were held back since.
+    /// Counts a fact. `Some`: log it, with the number of similar lines suppressed before.
     pub(super) fn happened(
         &self,
         fact: &Fact,
@@ -173,14 +172,14 @@ impl Metrics {
         Some((held_back > 0).then_some(held_back))
     }
 
-    /// Counts a limit that was met, and writes so, once a minute.
+    /// Counts a reached limit, and logs it once a minute.
     pub fn limit_met(&self, limit: Limit) {
         let limit = limit.as_str();
         self.limits_met.with([limit.into()]).inc();
         line!(self, LIMIT_MET, String::new(), limit, limit);
     }
 
-    /// The certificate that this setting names ends then, since 1970; `None`: there is none.
+    /// `setting`: names the file. `at`: since 1970; `None`: no certificate.
     pub fn certificate_expires(&self, setting: &'static str, at: Option<Duration>) {
         let expires = &self.certificate_expires_timestamp_seconds;
         match at {
@@ -189,7 +188,6 @@ impl Metrics {
         }
     }
 
-    /// Counts a reading of the management API.
     pub fn management(&self, answered: bool) {
         self.management_up.set(answered.into());
         if !answered {
@@ -197,13 +195,13 @@ impl Metrics {
         }
     }
 
-    /// Sets how many messages are in delay queues of this vhost although their delay is over.
+    /// Messages in delay queues whose delay is over.
     pub fn overdue(&self, vhost: &Vhost, messages: u64) {
         let gauge = self.retries_overdue.with([self.0.names.vhost(vhost)]);
         gauge.set(number(messages));
     }
 
-    /// What is known of a dead-letter queue now. What is not known is absent, so that nobody reads a number that is none.
+    /// Unknown values are removed, so that nobody reads a false number.
     pub fn dead_letter_queue(
         &self,
         vhost: &Vhost,
@@ -224,14 +222,14 @@ impl Metrics {
         }
     }
 
-    /// The text that `/metrics` answers, as OpenMetrics.
+    /// OpenMetrics text for `/metrics`.
     pub fn encode(&self) -> String {
         let mut out = String::new();
         text::encode(&mut out, &self.0.registry).expect("a String takes everything");
         out
     }
 
-    /// Every metric, in the order in which it was added.
+    /// In the order of registration.
     pub fn descriptions(&self) -> &[Description] {
         &self.0.descriptions
     }
@@ -261,7 +259,6 @@ pub(super) fn number(value: impl TryInto<i64>) -> i64 {
 
 // === impl Description ===
 
-/// As a row of docs/metrics.md.
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

@@ -7,7 +7,7 @@ use super::Metrics;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::{Trouble, Witness};
 
-/// What each witness says of a queue: well (none), or not.
+/// Reports by witness: healthy (none), or not.
 type Said = BTreeMap<Witness, Option<Trouble>>;
 
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl OwnQueues {
 // === impl Metrics ===
 
 impl Metrics {
-    /// A witness says how a queue of the proxy's own is: written when it is another word than before.
+    /// Logged on change.
     pub fn own_queue(
         &self,
         vhost: &Vhost,
@@ -55,7 +55,6 @@ impl Metrics {
         }
     }
 
-    /// It was there, and is not any more.
     pub fn own_queue_gone(&self, vhost: &Vhost, queue: &ShortStr) {
         let mut all = self.inner().own_queues.lock();
         all.remove(&(vhost.clone(), queue.clone()));
@@ -63,7 +62,7 @@ impl Metrics {
         line!(self, OWN_QUEUE_GONE, String::new(), "", %vhost, %queue);
     }
 
-    /// What is wrong with those of a vhost, a sentence each.
+    /// One sentence each.
     pub fn own_queues_in_trouble(&self, vhost: &Vhost) -> Vec<String> {
         let all = self.inner().own_queues.lock();
         let here = all.iter().filter(|((in_vhost, _), _)| in_vhost == vhost);

@@ -8,12 +8,12 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::version::Version;
 use crate::machine::Fallback;
 
-/// Declares of all vhosts. Beyond it all are forgotten, and the log alone has the causes.
+/// Above this number all are dropped, and only the log has the causes.
 const MOST: usize = 1_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
-    /// By queue; until its declare is taken over.
+    /// Until a declare of the queue is taken over.
     declares_left: Mutex<BTreeMap<(Vhost, ShortStr), Fallback>>,
     version: Mutex<Option<Version>>,
 }
@@ -21,7 +21,7 @@ pub(super) struct Remembered {
 // === impl Metrics ===
 
 impl Metrics {
-    /// A declare was left to the broker; without a cause, it was taken over.
+    /// Without a cause: it was taken over.
     pub(super) fn declare_left(&self, vhost: &Vhost, queue: &ShortStr, cause: Option<Fallback>) {
         let mut left = lock(&self.inner().remembered.declares_left);
         if left.len() >= MOST {
@@ -34,7 +34,7 @@ impl Metrics {
         }
     }
 
-    /// Why the last declares of queues in a vhost were left to the broker.
+    /// By queue, as of its last declare.
     pub fn declares_left(&self, vhost: &Vhost) -> BTreeMap<ShortStr, Fallback> {
         let left = lock(&self.inner().remembered.declares_left);
         let here = left.iter().filter(|((of, _), _)| of == vhost);
@@ -42,12 +42,11 @@ impl Metrics {
             .collect()
     }
 
-    /// A link was opened to a broker of that version.
     pub(super) fn broker_is(&self, version: Option<Version>) {
         *lock(&self.inner().remembered.version) = version;
     }
 
-    /// The version of the node to which a link was opened last.
+    /// Of the last opened link.
     pub fn broker_version(&self) -> Option<Version> {
         *lock(&self.inner().remembered.version)
     }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::facts::Repeats as Often;
 
 const QUIET: Duration = Duration::from_secs(60);
-/// Different lines that are remembered. Beyond it all are forgotten, so that the worst is a line too many.
+/// Different lines. Above this number all are dropped, which costs a line too many.
 const MAX_LINES: usize = 1_000;
 
-/// What makes two lines the same: the fact, where, and why.
+/// The fact, where, and why.
 type Key = (&'static str, String, &'static str);
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ struct Line {
 // === impl Repeats ===
 
 impl Repeats {
-    /// How many such lines were held back since the last, if this one is to be written.
+    /// `Some`: write the line, with the number suppressed since the last one.
     pub(super) fn write(&self, repeats: Often, key: Key, now: Instant) -> Option<u64> {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(line) = lines.get_mut(&key) {

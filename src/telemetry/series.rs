@@ -10,28 +10,26 @@ use prometheus_client::metrics::family::Family;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 
-/// Queues that have series of their own; the others share [`OTHER`].
+/// Further queues share [`OTHER`].
 pub(super) const MAX_QUEUES: usize = 200;
-/// Vhosts that have series of their own.
 const MAX_VHOSTS: usize = 200;
-/// No queue is likely to be called so.
+/// An unlikely name for a queue.
 const OTHER: &str = "_other";
 
-/// A label value that costs nothing to clone.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Label {
     Word(&'static str),
     Name(Arc<str>),
 }
 
-/// A metric by the values of its labels.
 #[derive(Clone, Debug)]
 pub struct Series<M, const N: usize> {
     labels: [&'static str; N],
     family: Family<[(&'static str, Label); N], M>,
 }
 
-/// The vhosts and queues seen so far, up to the bounds: first come, first named.
+/// Vhosts and queues seen so far; the first ones get names.
 #[derive(Debug, Default)]
 pub(super) struct Names(Mutex<Seen>);
 
@@ -41,7 +39,7 @@ struct Seen {
     queues: usize,
 }
 
-/// A copy: a name may be a slice of the buffer that it was read in, which must not live as long as the process.
+/// A copy: a slice of a read buffer must not live as long as the process.
 fn own(name: &ShortStr) -> ShortStr {
     ShortStr::copy(name.as_bytes()).unwrap_or_default()
 }
@@ -69,7 +67,7 @@ impl From<String> for Label {
     }
 }
 
-/// Without a bound: for names whose number is bounded elsewhere.
+/// Unbounded: for names bounded elsewhere.
 impl From<&ShortStr> for Label {
     fn from(name: &ShortStr) -> Label {
         name.to_string().into()
@@ -110,19 +108,16 @@ impl<M: Clone + Default, const N: usize> Series<M, N> {
         self.family.clone()
     }
 
-    /// The metric with these labels: made if it is not there.
     pub fn with(&self, values: [Label; N]) -> M {
         self.family.get_or_create_owned(&self.key(values))
     }
 
-    /// The same, if it is there.
     pub fn get(&self, values: [Label; N]) -> Option<M> {
         self.family
             .get(&self.key(values))
             .map(|metric| metric.clone())
     }
 
-    /// It is not exported any more.
     pub fn remove(&self, values: [Label; N]) {
         self.family.remove(&self.key(values));
     }
@@ -140,12 +135,11 @@ impl Names {
         self.both(vhost, None).0
     }
 
-    /// The labels of a vhost and of a queue in it.
     pub(super) fn queue(&self, vhost: &Vhost, queue: &ShortStr) -> (Label, Label) {
         self.both(vhost, Some(queue))
     }
 
-    /// Two look-ups and no allocation for names that were seen before: this is on the way of every dead letter.
+    /// Two look-ups and no allocation for known names: called for every dead letter.
     fn both(&self, vhost: &Vhost, queue: Option<&ShortStr>) -> (Label, Label) {
         let other = || Label::Word(OTHER);
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@ use super::series::Label;
 use crate::net::nodes::Address;
 
 impl Metrics {
-    /// Sets how many connections are open to an address; `None`: nobody will connect to it again.
+    /// `open`: `None` removes the address.
     pub fn upstream_connections(&self, address: &Address, open: Option<usize>) {
         match open {
             Some(open) => {
@@ -20,7 +20,7 @@ impl Metrics {
         }
     }
 
-    /// An attempt failed there; `news`: it was thought well of, or failed for another reason.
+    /// `news`: it was healthy, or failed for another reason.
     pub fn upstream_failed(&self, address: &Address, news: bool, why: &str) {
         self.upstream_failures.with(labels(address)).inc();
         self.upstream_up.with(labels(address)).set(0);
@@ -29,7 +29,7 @@ impl Metrics {
         }
     }
 
-    /// The broker said something there; `news`: it had failed before.
+    /// `news`: it had failed before.
     pub fn upstream_answered(&self, address: &Address, news: bool) {
         self.upstream_up.with(labels(address)).set(1);
         if news {
@@ -37,19 +37,18 @@ impl Metrics {
         }
     }
 
-    /// Its name no longer leads there.
     pub fn upstream_forgotten(&self, address: &Address) {
         self.upstream_connections.remove(labels(address));
         self.upstream_failures.remove(labels(address));
         self.upstream_up.remove(labels(address));
     }
 
-    /// Counts a connection to the broker that TLS did not come about on.
+    /// TLS failed towards the broker.
     pub fn upstream_tls_failed(&self, error: &io::Error) {
         line!(self, UPSTREAM_TLS_FAILED, error.to_string(), "", %error);
     }
 
-    /// The system gave none of the connections that wait.
+    /// The system refused to accept waiting connections.
     pub fn cannot_accept(&self, error: &io::Error) {
         line!(self, CANNOT_ACCEPT, error.to_string(), "", %error);
     }

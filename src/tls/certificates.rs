@@ -13,13 +13,13 @@ use super::material::{Material, Served, Side, ToBroker, hook};
 use super::{Acceptor, Client, Connector, Settings, Uses, words};
 use crate::telemetry::Metrics;
 
-/// How often the files are read.
+/// Interval of reading the files.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// A certificate that ends within this time is told of.
+/// Certificates that expire within this time are reported.
 pub(crate) const SOON: Duration = Duration::from_secs(30 * DAY.as_secs());
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// The certificates of a running proxy. Clones are the same.
+/// Clones share them.
 #[derive(Clone)]
 pub struct Certificates(Arc<Inner>);
 
@@ -36,46 +36,43 @@ struct Inner {
 struct Read {
     upstream: Part,
     served: Part,
-    /// How often settings have come. What was read before the last ones is older than what is in force.
+    /// Counts changes of settings. Files read before the last one are outdated.
     changes: u64,
 }
 
 struct Part {
     settings: Settings,
-    /// Whether they were taken over or not.
+    /// Last read, accepted or not.
     files: Contents,
-    /// When the certificate in force ends, if there is one.
+    /// Of the certificate in force.
     expires: Option<Duration>,
 }
 
-/// The settings in force at one time.
+/// Settings as of one moment.
 pub(super) struct Look {
     changes: u64,
     settings: [(Side, Settings); 2],
 }
 
-/// The same, with what was in their files a little later.
+/// With the files read a little later.
 pub(super) struct Looked {
     changes: u64,
     parts: [(Side, Contents, Settings); 2],
 }
 
-/// A certificate of the proxy's own.
+/// One of the proxy's own certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Certified {
-    /// The setting that names its file.
     pub setting: &'static str,
-    /// Since 1970, when it ends.
+    /// Since 1970.
     pub expires: Duration,
 }
 
 // === impl Certificates ===
 
 impl Certificates {
-    /// Reads and checks everything.
-    ///
     /// # Errors
-    /// All that is wrong.
+    /// All mistakes.
     pub fn load(
         settings: &Settings,
         uses: Uses,
@@ -119,12 +116,10 @@ impl Certificates {
         Ok(certificates)
     }
 
-    /// For connections to the broker.
     pub fn upstream(&self) -> Option<Connector> {
         self.0.upstream.clone()
     }
 
-    /// For connections to the server of `on-dead-letter`.
     pub fn hook(&self) -> Option<Connector> {
         self.0.hook.clone()
     }
@@ -137,13 +132,12 @@ impl Certificates {
         self.0.admin.clone()
     }
 
-    /// The certificates of the proxy's own.
     pub fn expire(&self) -> Vec<Certified> {
         self.read().expire().collect()
     }
 
-    /// Makes these settings count for new connections, with what is in their files now. `uses`: the sides that speak TLS by these settings.
-    /// Where a side needs a restart to change, its settings wait for it, too: they are not made for the running one.
+    /// Applies settings to new connections, with the current files. `uses`: which sides speak TLS
+    /// by these settings. The settings of a side that needs a restart wait for it.
     pub fn change(&self, settings: &Settings, uses: Uses) {
         let mut read = self.read();
         read.changes += 1;
@@ -168,7 +162,7 @@ impl Certificates {
         self.tell(&read, is_news);
     }
 
-    /// Looks after the files, for as long as it is polled.
+    /// Watches the files while it is polled.
     pub async fn watch(self) {
         self.watch_every(LOOK_EVERY).await;
     }
@@ -188,7 +182,6 @@ impl Certificates {
         }
     }
 
-    /// What is to be read, which may take a while.
     pub(super) fn look(&self) -> Look {
         let mut read = self.read();
         Look {
@@ -209,8 +202,8 @@ impl Certificates {
         self.tell(&read, is_news);
     }
 
-    /// New settings or files of a side, or none. `is_asked`: somebody wants all to be read, so whom the system trusts, too. True: they are in
-    /// force now.
+    /// Applies the settings or files of a side. `is_asked`: reads everything, including the
+    /// system's CAs. True: they are in force now.
     fn take(
         &self,
         side: Side,
@@ -247,7 +240,7 @@ impl Certificates {
         }
     }
 
-    /// Makes them count. When the certificate ends; `running`: the one in force.
+    /// Returns the expiry. `running`: the one in force.
     fn store(
         &self,
         side: Side,

@@ -23,23 +23,23 @@ use super::{provider, words};
 use crate::net::stream::{Plain, Socket};
 use crate::telemetry::Metrics;
 
-/// How a connection is opened: whom it trusts, and what it shows of itself.
+/// Trusted CAs, and the own certificate.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(super) config: Arc<ClientConfig>,
-    /// Instead of the host that is connected to.
+    /// Overrides the host.
     pub(super) name: Option<ServerName<'static>>,
-    /// What can be done where it fails.
+    /// For error messages.
     pub(super) advice: Advice,
-    /// Where it is told that TLS failed, if not by those who wanted the connection.
+    /// Counts failures unless the caller does.
     pub(super) metrics: Option<Metrics>,
 }
 
-/// Opens TLS on connections, with what is in force at that moment. Clones are the same.
+/// Uses the settings in force at each connection. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Connector(pub(super) Arc<ArcSwap<Client>>);
 
-/// Takes any certificate. What is signed with it is checked all the same.
+/// Accepts any certificate, but verifies its signatures.
 #[derive(Debug)]
 struct AnyCertificate(WebPkiSupportedAlgorithms);
 
@@ -59,10 +59,10 @@ impl Client {
         Client::build(builder, identity, name, advice)
     }
 
-    /// For an admin port: trusts those in this file, or whom the system trusts.
+    /// For an admin port: trusts this file, or the system.
     ///
     /// # Errors
-    /// What is wrong with the file, or with the system.
+    /// An invalid file, or a problem of the system.
     pub fn of_admin(ca_file: Option<&str>) -> Result<Client, String> {
         let roots = match ca_file {
             Some(file) => Contents::of_file("--admin-ca-file", file).roots("--admin-ca-file"),
@@ -77,10 +77,10 @@ impl Client {
         )
     }
 
-    /// For the admin port of a proxy on this machine, to which nothing secret is said.
+    /// For this machine's proxy, which gets no secrets.
     ///
     /// # Errors
-    /// TLS cannot be spoken at all.
+    /// TLS is unavailable.
     pub fn of_own_admin() -> Result<Client, String> {
         Client::unverified(None, None)
     }
@@ -118,10 +118,10 @@ impl Client {
         })
     }
 
-    /// The same connection, with TLS on it.
+    /// Performs the handshake.
     ///
     /// # Errors
-    /// What is wrong with the peer, or with the connection, in words.
+    /// In words: the peer's or the connection's fault.
     pub async fn connect(&self, plain: Plain, host: &str) -> io::Result<Socket> {
         let name = self.name_for(host)?;
         let connecting = TlsConnector::from(self.config.clone()).connect(name, plain);
@@ -131,12 +131,12 @@ impl Client {
         }
     }
 
-    /// Whether a server that asks for a certificate gets one.
+    /// Whether the server gets a client certificate on request.
     pub fn shows_certificate(&self) -> bool {
         self.config.client_auth_cert_resolver.has_certs()
     }
 
-    /// The error of a connection of this client's as people understand it. It is counted.
+    /// Counts the error, and explains it.
     pub fn failed(&self, error: &io::Error, host: &str) -> io::Error {
         let error = words::of_server(error, host, self.advice);
         if let Some(metrics) = &self.metrics {
@@ -145,7 +145,7 @@ impl Client {
         error
     }
 
-    /// Whom the certificate has to name.
+    /// The required name in the certificate.
     fn name_for(&self, host: &str) -> io::Result<ServerName<'static>> {
         match &self.name {
             Some(name) => Ok(name.clone()),
@@ -161,7 +161,6 @@ fn builder() -> Result<ConfigBuilder<ClientConfig, tokio_rustls::rustls::WantsVe
         .map_err(|error| error.to_string())
 }
 
-/// Those whom the system trusts.
 pub(super) fn roots_of_the_system(instead: &'static str) -> Result<RootCertStore, Problem> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -177,12 +176,10 @@ pub(super) fn roots_of_the_system(instead: &'static str) -> Result<RootCertStore
 // === impl Connector ===
 
 impl Connector {
-    /// One whose client is never replaced.
     pub fn fixed(client: Client) -> Connector {
         Connector(Arc::new(ArcSwap::from_pointee(client)))
     }
 
-    /// What is in force now, for one connection.
     pub fn client(&self) -> Arc<Client> {
         self.0.load_full()
     }

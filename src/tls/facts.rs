@@ -4,32 +4,30 @@ use tokio_rustls::rustls::{CipherSuite, CommonState, HandshakeKind, ProtocolVers
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
-/// The longest common name that is told. X.520 allows 64 characters.
+/// X.520 allows 64 characters.
 const LONGEST_NAME: usize = 255;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// `TLSv1.2` or `TLSv1.3`, as OpenSSL writes it.
+    /// `TLSv1.2` or `TLSv1.3`, as in OpenSSL.
     pub version: Option<&'static str>,
-    /// The cipher, as OpenSSL writes it.
+    /// As OpenSSL names it.
     pub cipher: Option<String>,
-    /// The certificate that the client has shown, which was checked.
+    /// The client's verified certificate.
     pub shown: Option<Shown>,
 }
 
-/// A client's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The common name of its subject, if it has one that is not too long.
+    /// Common name of the subject, unless too long.
     pub name: Option<String>,
-    /// It was shown on another connection, and this one resumes its session.
+    /// Sent on an earlier connection, whose session this resumes.
     pub before: bool,
 }
 
 // === impl Facts ===
 
 impl Facts {
-    /// Those of a connection whose handshake is done.
     pub fn of(state: &CommonState) -> Facts {
         let shown = state.peer_certificates().and_then(<[_]>::first);
         Facts {
@@ -53,7 +51,7 @@ fn version(version: ProtocolVersion) -> Option<&'static str> {
     }
 }
 
-/// OpenSSL's name of a cipher: the names of TLS 1.3 are everybody's, but for a prefix; the older ones have a shorter form.
+/// In OpenSSL's spelling: TLS 1.3 ciphers lack a prefix, older ones have shorter names.
 fn name_of(cipher: CipherSuite) -> Option<String> {
     let name = cipher.as_str()?;
     if let Some(rest) = name.strip_prefix("TLS13_") {

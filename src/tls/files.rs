@@ -12,24 +12,24 @@ use x509_cert::der::Decode;
 
 use super::{Settings, provider};
 
-/// What is wrong with a setting.
+/// A problem of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub setting: &'static str,
-    /// What is wrong, and what to do.
+    /// The problem and its remedy.
     pub what: String,
 }
 
-/// All files, as they were at one time. Two of them that are equal need no second look.
+/// All files at one moment. Equal contents need no check.
 #[derive(Debug, Default)]
 pub struct Contents(Vec<(&'static str, io::Result<Vec<u8>>)>);
 
-/// A certificate with the chain below it, and its key.
+/// A certificate chain with its key.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
-    /// Since 1970, when the first certificate of the chain ends.
+    /// Since 1970, when the first certificate of the chain expires.
     pub(super) expires: Duration,
 }
 
@@ -45,7 +45,6 @@ impl Problem {
 // === impl Contents ===
 
 impl Contents {
-    /// Reads all files of these settings.
     pub fn read(settings: &Settings) -> Contents {
         let files = [
             ("upstream-ca-file", &settings.upstream_ca_file),
@@ -65,7 +64,7 @@ impl Contents {
         )
     }
 
-    /// Those for the broker, and the others.
+    /// The broker's side, and the others.
     pub(super) fn split(self) -> (Contents, Contents) {
         let parts = self.0.into_iter();
         let (upstream, served) = parts.partition(|(name, _)| name.starts_with("upstream-"));
@@ -76,7 +75,7 @@ impl Contents {
         Contents(vec![(setting, std::fs::read(file))])
     }
 
-    /// The certificates of a setting that trusts those whom they have signed.
+    /// CAs of a setting.
     pub(super) fn roots(&self, setting: &'static str) -> Result<Option<RootCertStore>, Problem> {
         let Some(chain) = self.chain(setting)? else {
             return Ok(None);
@@ -93,7 +92,7 @@ impl Contents {
         Ok(Some(roots))
     }
 
-    /// A certificate and its key; the problems if only one is there, or they do not belong together.
+    /// Fails if only one is set, or they do not match.
     pub(super) fn identity(
         &self,
         certificate: &'static str,
@@ -222,10 +221,10 @@ fn identity(
     }))
 }
 
-/// Since 1970, when the first of a chain ends.
+/// Since 1970, when the first of a chain expires.
 ///
 /// # Errors
-/// One cannot be read.
+/// One is unreadable.
 pub(super) fn expires(chain: &[CertificateDer<'_>]) -> x509_cert::der::Result<Duration> {
     let mut expires = Duration::MAX;
     for certificate in chain {

@@ -10,33 +10,33 @@ use super::files::{Contents, Problem};
 use super::words::Advice;
 use super::{ClientAuth, Settings, Uses, server};
 
-/// All that handshakes need.
+/// Everything for handshakes.
 #[derive(Debug)]
 pub struct Material {
     pub(super) upstream: Option<ToBroker>,
-    /// For the server of `on-dead-letter`.
+    /// The server of `on-dead-letter`.
     pub(super) hook: Option<Client>,
     pub(super) served: Option<Served>,
 }
 
-/// What is shown to the broker, and asked of it.
+/// TLS towards the broker.
 #[derive(Debug)]
 pub(super) struct ToBroker {
     pub(super) client: Client,
-    /// Since 1970, when the certificate ends that the broker is shown, if it is shown one.
+    /// Of our client certificate, if any; since 1970.
     pub(super) expires: Option<Duration>,
 }
 
-/// What is shown to those who connect, and asked of them.
+/// TLS towards clients and admin port.
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) clients: Option<ServerConfig>,
     pub(super) admin: Option<ServerConfig>,
-    /// Since 1970, when the certificate ends.
+    /// Of the certificate; since 1970.
     pub(super) expires: Duration,
 }
 
-/// Settings and files that have nothing to do with those of the other side.
+/// Independent settings and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Upstream,
@@ -48,7 +48,6 @@ pub(super) enum Side {
 impl Side {
     pub(super) const ALL: [Side; 2] = [Side::Upstream, Side::Served];
 
-    /// The setting that names the certificate.
     pub(super) fn certificate(self) -> &'static str {
         match self {
             Side::Upstream => "upstream-cert-file",
@@ -56,7 +55,6 @@ impl Side {
         }
     }
 
-    /// Whether it is the same for both.
     pub(super) fn is_alike(self, a: Uses, b: Uses) -> bool {
         match self {
             Side::Upstream => a.upstream == b.upstream,
@@ -68,7 +66,7 @@ impl Side {
 // === impl Settings ===
 
 impl Settings {
-    /// Those of one side; the others are not set.
+    /// Without the other side's.
     pub(super) fn of(&self, side: Side) -> Settings {
         match side {
             Side::Upstream => Settings {
@@ -89,12 +87,12 @@ impl Settings {
         }
     }
 
-    /// Whether the broker's certificate must be signed by one of those whom the system trusts.
+    /// Whether the broker's certificate must be signed by a CA of the system.
     pub(super) fn trusts_the_system(&self) -> bool {
         self.upstream_tls_verify && self.upstream_ca_file.is_none()
     }
 
-    /// What contradicts itself, whatever is in the files.
+    /// Checked without files.
     fn contradictions(&self, uses: Uses) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut no_use = |setting, is_set: bool, why: &str| {
@@ -152,10 +150,10 @@ impl Settings {
 // === impl Material ===
 
 impl Material {
-    /// Checks everything. A certificate that has expired is no mistake: whoever does not look at it is served as before.
+    /// An expired certificate is no mistake: clients that do not verify it still work.
     ///
     /// # Errors
-    /// All that is wrong.
+    /// All mistakes.
     pub fn new(
         settings: &Settings,
         uses: Uses,
@@ -182,7 +180,6 @@ impl Material {
     }
 }
 
-/// For the server of `on-dead-letter`.
 pub(super) fn hook() -> Result<Client, Problem> {
     let roots = roots_of_the_system("on-dead-letter")?;
     Client::new(roots, None, None, Advice::System)
@@ -192,7 +189,7 @@ pub(super) fn hook() -> Result<Client, Problem> {
 // === impl ToBroker ===
 
 impl ToBroker {
-    /// `None`: what is there is good, and of no use.
+    /// `None`: valid, but unused.
     pub(super) fn new(
         settings: &Settings,
         uses: Uses,
@@ -241,7 +238,7 @@ impl ToBroker {
 // === impl Served ===
 
 impl Served {
-    /// `None`: what is there is good, and of no use.
+    /// `None`: valid, but unused.
     pub(super) fn new(
         settings: &Settings,
         uses: Uses,

@@ -12,24 +12,24 @@ use super::files::{Identity, Problem};
 use super::{ClientAuth, provider};
 use crate::net::stream::{Plain, Socket};
 
-/// Answers handshakes with what is in force at that moment. Clones are the same.
+/// Uses the settings in force at each handshake. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Acceptor(pub(super) Arc<ArcSwap<ServerConfig>>);
 
 // === impl Acceptor ===
 
 impl Acceptor {
-    /// The same connection, with TLS on it. The caller bounds how long that may take.
+    /// The caller must bound the time.
     ///
     /// # Errors
-    /// The peer ends it, or says what cannot be understood or accepted.
+    /// The peer ends it, or violates the protocol.
     pub async fn accept(&self, plain: Plain) -> io::Result<Socket> {
         let accepted = TlsAcceptor::from(self.0.load_full()).accept(plain).await?;
         Ok(Socket::Right(Box::new(accepted.into())))
     }
 }
 
-/// What is shown to those who connect, and asked of them.
+/// TLS towards clients and admin port.
 pub(super) fn config(
     identity: &Identity,
     auth: ClientAuth,

@@ -25,7 +25,7 @@ const BOTH: Uses = Uses {
     admin: false,
 };
 
-/// A folder of files, which goes with the test.
+/// Deleted with the test.
 struct Folder(PathBuf);
 
 struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -93,7 +93,7 @@ fn none() -> Settings {
     }
 }
 
-/// Good files for both sides, which know each other.
+/// Valid files for both sides, which trust each other.
 fn good(folder: &Folder, authority: &Authority) -> Settings {
     let (certificate, key) = authority.sign("localhost", (2090, 1, 1));
     Settings {
@@ -250,7 +250,7 @@ fn what_is_of_no_use_is_told_all_at_once() {
     assert_eq!(settings, expected, "{found:?}");
 }
 
-/// One handshake: what the client says of it, and how the server counts it.
+/// The client's error, and the server's count.
 async fn shake(
     certificates: &Certificates,
     host: &str,

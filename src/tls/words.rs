@@ -5,29 +5,29 @@ use std::time::Duration;
 
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// What can be done about a server's certificate.
+/// Remedies for a server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// It is the broker's: there are settings.
+    /// The broker's: settings.
     Upstream,
-    /// It is an admin port's: there are flags.
+    /// An admin port's: flags.
     Admin,
-    /// Whom the system trusts, the system says.
+    /// The system's CAs.
     System,
 }
 
-/// Why the handshake of a client failed. The label of a metric.
+/// Why a client's handshake failed. The label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// What it said is no TLS.
+    /// The peer does not speak TLS.
     NotTls,
-    /// It did not like what it was shown.
+    /// The client rejects our certificate.
     RefusedByClient,
-    /// Its certificate is missing, or not accepted.
+    /// Its certificate is missing or rejected.
     ClientCertificate,
-    /// Neither a version nor a cipher is known to both.
+    /// No common version or cipher.
     NothingInCommon,
-    /// It did not like something else.
+    /// Any other alert.
     Alert,
     Ended,
     TooLate,
@@ -48,7 +48,6 @@ impl Failure {
         Failure::Other,
     ];
 
-    /// What the handshake of a client failed with.
     pub fn of(error: &io::Error) -> Failure {
         match cause(error) {
             Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => Failure::NotTls,
@@ -82,7 +81,7 @@ impl Failure {
         }
     }
 
-    /// What that means, and what can be done.
+    /// Meaning and remedy.
     pub fn words(self) -> &'static str {
         match self {
             Failure::NotTls => {
@@ -124,7 +123,7 @@ impl Advice {
     }
 }
 
-/// The same error, as a server's: what it means, and what can be done.
+/// An error with a server, with meaning and remedy.
 pub fn of_server(error: &io::Error, host: &str, advice: Advice) -> io::Error {
     let words = match cause(error) {
         None => return io::Error::new(error.kind(), format!("TLS with {host}: {}", ended(error))),
@@ -159,7 +158,7 @@ fn server(error: &Error, host: &str, advice: Advice) -> String {
     }
 }
 
-/// Whether a peer says so that it does not accept a certificate, or misses one.
+/// An alert about a missing or rejected certificate.
 fn is_of_certificate(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -219,7 +218,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// A name as the certificate has it, where rustls says `DnsName("rabbit")` or `IpAddress(10.0.0.1)`.
+/// A name as in the certificate, where rustls writes `DnsName("rabbit")` or `IpAddress(10.0.0.1)`.
 fn bare(name: &str) -> &str {
     let inner = name.split_once('(');
     let inner = inner.and_then(|(_, inner)| inner.strip_suffix(')'));
@@ -234,7 +233,7 @@ pub fn days(time: Duration) -> String {
     }
 }
 
-/// Whether TLS itself says so, not the system.
+/// An error of TLS, not of the system.
 pub fn is_of_tls(error: &io::Error) -> bool {
     cause(error).is_some()
 }

@@ -27,7 +27,6 @@ fn node(name: &str) -> Node {
     }
 }
 
-/// Names are looked up by this.
 fn dialer(
     names: &[&str],
     order: Order,
@@ -58,7 +57,6 @@ async fn closed(last: u8) -> SocketAddr {
     listener(last).await.1
 }
 
-/// Which of the addresses failed.
 fn failing(dialer: &Dialer) -> Vec<SocketAddr> {
     dialer
         .nodes
@@ -213,7 +211,7 @@ async fn a_node_that_does_not_answer_costs_a_second_once() {
     assert!(second < HEAD_START / 2, "{second:?}");
 }
 
-/// What is known of a node that does this with a client who says a protocol header.
+/// Whether the node counts as failed after it does this with a client's protocol header.
 async fn failing_after(node_does: impl AsyncFnOnce(TcpStream)) -> bool {
     let (listener, at) = listener(1).await;
     let dialer = dialer(&["a"], Order::First, move |_| Ok(vec![at]));

@@ -10,14 +10,13 @@ use crate::machine::Mono;
 pub(super) struct Pipe<S> {
     pub(super) stream: S,
     pub(super) rest: Vec<u8>,
-    /// The rest is the beginning of something: it is offered again only with more behind it.
+    /// The rest is an incomplete unit: offered again only with more bytes.
     pub(super) starved: bool,
-    /// The peer has ended its stream.
     pub(super) read_to_end: bool,
     ended: bool,
-    /// Nothing can be written any more; what the peer said before that may be read until then.
+    /// Writing failed; received bytes may be read until then.
     broken: Option<Mono>,
-    /// The stream may keep some of what was written.
+    /// The stream may hold written bytes.
     unflushed: bool,
 }
 
@@ -34,18 +33,17 @@ impl<S: Stream> Pipe<S> {
         }
     }
 
-    /// Nothing is written any more, and what comes is read until the peer's end, or until then.
+    /// Stops writing, and reads until the peer's end or this time.
     pub(super) fn break_off(&mut self, until: Mono) {
         self.broken.get_or_insert(until);
         self.unflushed = false;
     }
 
-    /// Until when it may be read, if it is broken.
     pub(super) fn broken(&self) -> Option<Mono> {
         self.broken
     }
 
-    /// There are bytes that the machine did not take because it paused.
+    /// Bytes that a paused machine did not take.
     pub(super) fn has_held_back(&self) -> bool {
         !self.rest.is_empty() && !self.starved
     }
@@ -54,7 +52,6 @@ impl<S: Stream> Pipe<S> {
         !self.unflushed
     }
 
-    /// Writes until the stream takes no more.
     pub(super) fn write(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> io::Result<usize> {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
@@ -79,7 +76,7 @@ impl<S: Stream> Pipe<S> {
         Ok(())
     }
 
-    /// Ends our stream. A connection that is gone already shows itself at the next read.
+    /// Errors show at the next read.
     pub(super) fn end(&mut self, cx: &mut Context<'_>) {
         if !self.ended {
             self.ended = Pin::new(&mut self.stream).poll_shutdown(cx).is_ready();

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 use crate::net::clock::SystemClock;
 
-/// Passes on what the broker says, answers it, and has a last word for the client.
+/// Forwards the broker's bytes, answers them, and ends with bytes for the client.
 #[derive(Default)]
 struct Talker {
     ended: bool,
@@ -55,7 +55,8 @@ impl Machine for Talker {
     }
 }
 
-/// Passes words of four octets, each behind so much of its own that no socket takes it at once, and then waits until it is written.
+/// Forwards words of four octets, each with more than a socket takes at once, and waits until they
+/// are written.
 struct Swelling;
 
 const SWOLLEN: usize = 16 << 20;
@@ -167,7 +168,7 @@ async fn what_was_held_back_and_is_not_complete_does_not_stop_the_leg() {
     task.abort();
 }
 
-/// Takes nothing from its inbox.
+/// Accepts no inputs.
 #[derive(Default)]
 struct Full {
     heard: Vec<&'static str>,
@@ -210,7 +211,7 @@ impl Machine for Full {
     }
 }
 
-/// Else it would be full for ever, as only they make room.
+/// Otherwise it would stay full forever, because only answers make room.
 #[tokio::test]
 async fn answers_are_heard_while_nothing_is_accepted() {
     let (asks, inbox) = mpsc::channel(1);

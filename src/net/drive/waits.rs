@@ -8,13 +8,11 @@ use super::{Drive, Outlet};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// The client's leg can be read, the broker's.
+    /// By leg: the client's, the broker's.
     pub read: [bool; 2],
-    /// There is something to write to the client, to the broker.
+    /// By leg: something is buffered.
     pub write: [bool; 2],
-    /// Something in the inbox would be accepted.
     pub inbox: bool,
-    /// The machine wants to be called then.
     pub until: Option<Mono>,
 }
 

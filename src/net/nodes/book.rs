@@ -16,32 +16,31 @@ use std::time::Duration;
 use super::{Address, Node, Order};
 use crate::machine::Mono;
 
-/// The first rest of an address; each further one is twice as long,
+/// First rest of a failed address; doubles each time,
 const FIRST: Duration = Duration::from_secs(1);
-/// up to this. Then a client in so many seconds tries it, and waits for another address a second at most.
+/// up to this. So at most one client per rest tries it, and waits a second at most for another
+/// address.
 const LONGEST: Duration = Duration::from_secs(30);
-/// For so long whoever tries it after its rest is the only one.
+/// The first attempt after a rest is exclusive for this time.
 const TRIAL: Duration = Duration::from_secs(5);
-/// Addresses of one name that count: a name with more is no cluster.
+/// Addresses per name; more are no cluster.
 const MOST_ADDRESSES: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Book {
     order: Order,
-    /// Where the next round begins.
+    /// Start of the next round.
     turn: usize,
     random: u64,
-    /// By the node, in the order of the settings: a name keeps its addresses while it cannot be looked up.
+    /// In the order of the settings. A name keeps its addresses while lookups fail.
     found: Vec<(Node, Vec<SocketAddr>)>,
     known: BTreeMap<Address, Standing>,
 }
 
-/// What is known of one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
-    /// Connections that are open.
     pub(super) connections: usize,
-    /// In a row, each of them worth a rest.
+    /// Failures in a row that cause a rest.
     failures: u32,
     failed: Mono,
     since: Mono,
@@ -66,7 +65,7 @@ impl Book {
         book
     }
 
-    /// A name was looked up. Those addresses are forgotten, and returned, that it no longer has and to which no connection is open.
+    /// Result of a lookup. Forgets and returns old addresses without open connections.
     pub(super) fn found(&mut self, node: &Node, mut addresses: Vec<SocketAddr>) -> Vec<Address> {
         // Servers of names turn the order at each question; where the order is to count, the settings name the nodes one by one.
         addresses.sort_unstable();
@@ -87,14 +86,13 @@ impl Book {
         gone
     }
 
-    /// Whether there is an address to go on with.
     pub(super) fn knows_any(&self) -> bool {
         self.found
             .iter()
             .any(|(_, addresses)| !addresses.is_empty())
     }
 
-    /// In which order they are tried: those that rest come last, the one first whose rest is over first.
+    /// Resting addresses come last, the soonest available first.
     pub(super) fn in_order(&mut self, now: Mono) -> Vec<Address> {
         let all = self.found.iter().flat_map(|(node, addresses)| {
             addresses.iter().map(|at| Address {
@@ -121,7 +119,6 @@ impl Book {
         awake
     }
 
-    /// Somebody connects to it.
     pub(super) fn tries(&mut self, address: &Address, now: Mono) {
         let standing = self.known.entry(address.clone()).or_default();
         if standing.failures > 0 && !standing.rests(now) {
@@ -129,8 +126,8 @@ impl Book {
         }
     }
 
-    /// It refused, or was silent, to somebody who tried since `began`. Whether that is news: it was thought well of until now, or failed for another
-    /// reason.
+    /// It refused, or was silent, to an attempt of `began`. True if that is news: it was healthy,
+    /// or failed for another reason.
     pub(super) fn failed(&mut self, address: &Address, began: Mono, why: &str, now: Mono) -> bool {
         let jitter = self.draw() % 512;
         let Some(standing) = self.known.get_mut(address) else {
@@ -156,7 +153,7 @@ impl Book {
         is_news
     }
 
-    /// The broker said something there. Whether that is news.
+    /// The broker answered. True if that is news.
     pub(super) fn answered(&mut self, address: &Address) -> bool {
         let Some(standing) = self.known.get_mut(address) else {
             return false;
@@ -165,14 +162,14 @@ impl Book {
         std::mem::take(&mut standing.failures) > 0
     }
 
-    /// A connection was opened. How many there are now.
+    /// Returns the number of open connections.
     pub(super) fn opened(&mut self, address: &Address) -> usize {
         let standing = self.known.entry(address.clone()).or_default();
         standing.connections += 1;
         standing.connections
     }
 
-    /// One was closed. How many are left; none if the address is no longer known.
+    /// Returns the number left; `None` if the address is forgotten.
     pub(super) fn closed(&mut self, address: &Address) -> Option<usize> {
         let standing = self.known.get_mut(address)?;
         standing.connections = standing.connections.saturating_sub(1);
@@ -187,7 +184,6 @@ impl Book {
         Some(left)
     }
 
-    /// The addresses that failed when they were last tried.
     pub(super) fn failing(&self) -> impl Iterator<Item = &Address> {
         let failing = self
             .known
@@ -196,7 +192,7 @@ impl Book {
         failing.map(|(address, _)| address)
     }
 
-    /// The same in words: since when, and why.
+    /// With times and reasons, in words.
     pub(super) fn away(&self, now: Mono) -> Vec<String> {
         let known = self.known.iter();
         let failing = known.filter(|(_, standing)| standing.failures > 0);

@@ -9,7 +9,7 @@ use super::{Ends, Told};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The two ends of its connection; `None`: it came by a Unix socket.
+    /// `None`: a Unix socket.
     pub ends: Option<Ends>,
     pub ssl: Option<Ssl>,
 }
@@ -17,14 +17,14 @@ pub struct Origin {
 // === impl Origin ===
 
 impl Origin {
-    /// Of who came by a Unix socket, and of the proxy itself.
+    /// For Unix sockets, and the proxy's own connections.
     pub const LOCAL: Origin = Origin {
         ends: None,
         ssl: None,
     };
 
-    /// As a header. Who came by a Unix socket has the ends of the proxy's `own` connection: RabbitMQ 3.10 hangs up
-    /// at a `LOCAL`.
+    /// As a header. For a Unix socket it has the ends of the proxy's `own` connection, because
+    /// RabbitMQ 3.10 hangs up at a `LOCAL`.
     pub fn header(&self, own: Ends, told: Told) -> Vec<u8> {
         let ends = self.ends.unwrap_or(own).of_one_family();
         let ends = (ends.source, ends.destination);
@@ -43,7 +43,7 @@ impl Origin {
         }
     }
 
-    /// The address alone, as `x-rejected-by` has it.
+    /// As in `x-rejected-by`.
     pub fn host(&self) -> String {
         match self.ends {
             Some(ends) => ends.source.ip().to_string(),

@@ -2,33 +2,29 @@
 
 use crate::tls::Facts;
 
-/// PP2_TYPE_SSL.
+/// PP2_TYPE_SSL; below, names of subtypes and flags likewise.
 pub(super) const TYPE: u8 = 0x20;
-/// PP2_SUBTYPE_SSL_VERSION.
 const VERSION: u8 = 0x21;
-/// PP2_SUBTYPE_SSL_CN.
 const NAME: u8 = 0x22;
-/// PP2_SUBTYPE_SSL_CIPHER.
 const CIPHER: u8 = 0x23;
-/// PP2_CLIENT_SSL: the client came with TLS.
+/// PP2_CLIENT_SSL: a TLS client.
 const WITH_TLS: u8 = 0x01;
-/// PP2_CLIENT_CERT_CONN: it has shown a certificate on this connection.
+/// PP2_CLIENT_CERT_CONN: sent a certificate on this connection.
 const SHOWN: u8 = 0x02;
-/// PP2_CLIENT_CERT_SESS: it has shown one in this session of TLS.
+/// PP2_CLIENT_CERT_SESS: sent one in this TLS session.
 const SHOWN_IN_SESSION: u8 = 0x04;
 /// The flags and the result of the check.
 const FIXED: usize = 5;
-/// What is longer is not passed on, so that a header always has room for it.
+/// Longer values are dropped, so that a header always has room.
 const LONGEST: usize = 8 * 1024;
 
-/// That a client came with TLS, as a header says it.
+/// A client's TLS, as in a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ssl(Vec<u8>);
 
 // === impl Ssl ===
 
 impl Ssl {
-    /// Of a client's connection to the proxy.
     pub fn of(facts: &Facts) -> Ssl {
         let (flags, unverified) = match &facts.shown {
             None => (WITH_TLS, 1_u32),
@@ -54,7 +50,7 @@ impl Ssl {
         Ssl(value)
     }
 
-    /// What a load balancer says of its client; `None`: the client came to it without TLS.
+    /// From a load balancer's header; `None`: its client came without TLS.
     pub(super) fn read(value: &[u8]) -> Option<Ssl> {
         let with_tls = value.first().is_some_and(|flags| flags & WITH_TLS != 0);
         let fits = (FIXED..=LONGEST).contains(&value.len());

@@ -16,7 +16,7 @@ fn ends(source: &str, destination: &str) -> Ends {
     }
 }
 
-/// What comes: in pieces of a few octets at most, and how often somebody read.
+/// Yields a few octets at a time, and counts reads.
 struct Stream<'a> {
     rest: &'a [u8],
     piece: usize,
@@ -46,12 +46,10 @@ impl Peek for Stream<'_> {
     }
 }
 
-/// The proxy's own connection to the broker.
 fn own() -> Ends {
     ends("10.0.0.2:40000", "10.0.0.3:5672")
 }
 
-/// What is read, and what is left behind it.
 fn read_of(octets: &[u8]) -> (Result<Header, String>, Vec<u8>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("a runtime").block_on(async {
@@ -70,7 +68,7 @@ fn first(of: Ends) -> Vec<u8> {
     v1::Addresses::from(ends).to_string().into_bytes()
 }
 
-/// A header of version 2: command, family, and the rest.
+/// Version 2: command, family, and the rest.
 fn second(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
     let mut header = v2::PROTOCOL_PREFIX.to_vec();
     header.extend([0x20 | command, family]);
@@ -162,7 +160,7 @@ fn what_else_a_header_tells_is_passed_over() {
     assert_eq!((read, rest), (Ok(header), Vec::new()));
 }
 
-/// Addresses of version 2, of the family IPv4.
+/// Version 2, IPv4.
 const ADDRESSES: &[u8] = b"\xc0\0\x02\x07\x0a\0\0\x01\xc3\x50\x16\x29";
 
 fn facts(shown: Option<Shown>) -> Facts {

@@ -25,7 +25,7 @@ impl Write for Lines {
     }
 }
 
-/// What is written, down to `trace`, while `act` runs.
+/// Lines down to `trace`.
 fn lines_of(act: impl FnOnce()) -> String {
     let lines = Lines::default();
     let writer = lines.clone();
@@ -106,7 +106,7 @@ fn what_peers_say_stays_in_its_line() {
     "#);
 }
 
-/// A string that looks like one that is in quotes already, and other ways out of a value.
+/// Looks quoted already; and other escapes from a value.
 #[test]
 fn no_value_ends_before_its_end() {
     for (name, written) in [
@@ -228,7 +228,7 @@ fn a_link_that_stays_away_is_said_once_and_its_loss_each_time() {
     "#);
 }
 
-/// As JSON the name of a connection does not stand where the span's own is.
+/// In JSON, the connection's name must not collide with the span's.
 #[test]
 fn a_program_reads_who_the_client_is() {
     let lines = Lines::default();

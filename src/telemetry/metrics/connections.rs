@@ -7,17 +7,15 @@ use crate::machine::Leg;
 
 use super::Metrics;
 
-/// What one session holds at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Levels {
     pub channels: usize,
     /// Bytes of unsettled deliveries.
     pub retained_bytes: usize,
-    /// Rejects that the broker has not seen.
     pub withheld_rejects: usize,
 }
 
-/// The numbers of one client connection. It counts as open from [`Metrics::connection`] until it is dropped, and takes its [`Levels`] with it.
+/// Counts a client connection as open until dropped, with its [`Levels`].
 #[derive(Debug)]
 pub struct ConnectionMeter {
     metrics: Metrics,
@@ -29,7 +27,6 @@ pub struct ConnectionMeter {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Counts a client connection that was accepted.
     pub fn connection(&self) -> ConnectionMeter {
         self.connections_open.inc();
         self.connections.inc();
@@ -45,7 +42,7 @@ impl Metrics {
 // === impl ConnectionMeter ===
 
 impl ConnectionMeter {
-    /// Adds what came from this leg since the last call. Once per wake-up, not per frame.
+    /// Since the last call: once per wake-up, not per frame.
     pub fn passed(&self, from: Leg, bytes: u64) {
         let passed = match from {
             Leg::Client => &self.from_client,
@@ -54,7 +51,6 @@ impl ConnectionMeter {
         passed.inc_by(bytes);
     }
 
-    /// Says what the session holds now.
     pub fn levels(&mut self, now: Levels) {
         let (metrics, old) = (&self.metrics, std::mem::replace(&mut self.levels, now));
         shift(&metrics.channels_open, old.channels, now.channels);
@@ -78,7 +74,7 @@ impl Drop for ConnectionMeter {
     }
 }
 
-/// Moves a sum over all sessions by what one of them changed.
+/// Updates a sum over all sessions by one session's change.
 fn shift(sum: &Gauge, old: usize, now: usize) {
     if old != now {
         sum.inc_by(now as i64 - old as i64);

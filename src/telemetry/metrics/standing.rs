@@ -7,23 +7,20 @@ use super::Metrics;
 use crate::amqp::ids::Vhost;
 use crate::machine::{Limit, Role};
 
-/// How things stand in one vhost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Each link that was opened, and whether it is up.
+    /// By name: whether it is up.
     pub links: Vec<(&'static str, bool)>,
-    /// All queues are left to the broker, as the proxy's user has no rights here.
+    /// The proxy's user lacks permissions: queues are left to the broker.
     pub is_native: bool,
-    /// The broker blocks the publisher.
     pub is_blocked: bool,
-    /// Messages that wait in the parking queue, if that is known.
+    /// In the parking queue, if known.
     pub parked: Option<u64>,
 }
 
 // === impl Metrics ===
 
 impl Metrics {
-    /// How things stand in this vhost.
     pub fn standing(&self, vhost: &Vhost) -> Standing {
         let name = Label::from(vhost);
         let number = |gauges: &Series<Gauge, 1>| gauges.get([name.clone()]).map(|it| it.get());
@@ -45,7 +42,7 @@ impl Metrics {
         }
     }
 
-    /// The limits that were met since the process began, and how often.
+    /// Since the process began.
     pub fn limits_that_were_met(&self) -> Vec<(&'static str, u64)> {
         let met = |limit: Limit| {
             let limit = limit.as_str();

@@ -32,7 +32,6 @@ fn book(order: Order) -> Book {
     book
 }
 
-/// The names, in their order.
 fn order(book: &mut Book, now: Mono) -> String {
     book.in_order(now)
         .iter()
