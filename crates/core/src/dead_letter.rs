@@ -43,81 +43,74 @@ pub use shown::{Shown, shown};
 pub use signal::{Implausible, Signal, signal, without_death};
 pub use signalled::signalled;
 
-/// Whose rules count: a generation of RabbitMQ (semantics differ in history, cycles and headers).
+/// A generation of RabbitMQ: these differ in history, cycles and headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// 3.10 to 3.12.
     V3,
-    /// 3.13: supported by reading its source.
+    /// Supported from its sources, untested.
     V3_13,
-    /// 4.0, and what comes after.
+    /// 4.0 and later.
     V4,
 }
 
-/// Where a queue's dead letters go.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// The dead-letter exchange; empty is the default exchange.
     pub exchange: ShortStr,
-    /// The dead-letter routing key, if one is set; an empty key is a set key (S2.2).
+    /// An empty key is a set key (S2.2).
     pub routing_key: Option<ShortStr>,
     /// The strategy `at-least-once`: nothing is dropped, not even a cycle.
     pub at_least_once: bool,
 }
 
-/// The settings that shape a dead letter, whatever the broker is.
+/// Independent of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleSettings {
-    /// `history = "continue"`: a client's x-death counts on every version; else what the broker forgets is forgotten.
+    /// `history = "continue"`: a client's x-death counts on every version; else it is forgotten
+    /// where the broker forgets it.
     pub continue_history: bool,
 }
 
-/// What shapes a dead letter: [`RuleSettings`] at one broker, with the limit of now.
+/// [`RuleSettings`] at one broker, with current limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// The generation of the broker.
     pub dialect: Dialect,
-    /// How many entries x-death may have; the oldest are dropped.
+    /// Entries of x-death; the oldest are dropped.
     pub max_history: usize,
-    /// As in [`RuleSettings`].
     pub continue_history: bool,
-    /// What the dead letter of a rejected message says of who rejected it.
+    /// Add `x-rejected-by`.
     pub stamp: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Death<'a> {
-    /// The queue in which it died.
     pub queue: &'a ShortStr,
     pub reason: Reason,
-    /// The exchange it had been published to.
     pub exchange: &'a [u8],
-    /// The routing key it had been published with.
     pub routing_key: &'a [u8],
-    /// The message as the *broker* sent it: with the private headers that a client is not shown.
+    /// As the *broker* sent it: with private headers, which clients do not see.
     pub content: &'a Content,
-    /// True when the broker has written this death into x-death already (a signal); false for a reject that we withheld.
+    /// The broker has added this death to x-death (a signal); false for a withheld reject.
     pub recorded: bool,
-    /// Who rejected it, if a client did whose session this is.
+    /// Set if a client of this session rejected it.
     pub by: Option<&'a Rejecter>,
 }
 
-/// Where the dead letters of a queue go now, as far as the proxy can tell.
+/// The current dead-letter target of a queue, as far as the proxy knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
     Target(Target),
-    /// There is a dead-letter exchange, but only the broker can tell which key its own policy sets beside it.
+    /// There is a dead-letter exchange, but only the broker knows the key that its policy sets.
     KeyUnknown,
-    /// Only the broker can tell whether there is one: its policies were not read, or cannot be told apart, and nothing else names one.
+    /// Only the broker knows: its policies were not read or are ambiguous, and nothing else names
+    /// an exchange.
     Unknown,
-    /// The queue has no dead-letter exchange: neither its arguments nor any policy names one.
+    /// Neither arguments nor policies name a dead-letter exchange.
     NoExchange,
 }
 
 // === impl RuleSettings ===
 
 impl RuleSettings {
-    /// The rules at a broker of this generation.
     pub fn at(self, dialect: Dialect, max_history: usize, stamp: bool) -> Rules {
         Rules {
             dialect,
@@ -131,8 +124,8 @@ impl RuleSettings {
 // === impl Dialect ===
 
 impl Dialect {
-    /// The dialect of a broker that calls itself this version: `3.10.8`, `4.3.6-rc.1`. None before 3.10, or when it is no version:
-    /// then nothing is taken over. What is newer than 4.x is treated as 4.x.
+    /// From a version like `3.10.8` or `4.3.6-rc.1`. `None` before 3.10, or for no version: then
+    /// nothing is taken over. Newer versions count as 4.x.
     pub fn of_version(version: &[u8]) -> Option<Dialect> {
         match Version::parse(version)? {
             Version(0..=2, ..) | Version(3, 0..=9, _) => None,

@@ -30,19 +30,20 @@ pub struct Bridges {
 // === impl Bridges ===
 
 impl Bridges {
-    /// Bridges whose names begin with `prefix`.
     pub fn new(prefix: ShortStr) -> Bridges {
         Bridges { prefix }
     }
 
-    /// The exchange behind a bridge; any other is the one that it is.
+    /// The exchange behind a bridge; any other exchange unchanged.
     pub fn behind<'a>(&self, exchange: &'a [u8]) -> &'a [u8] {
         exchange.strip_prefix(&*self.prefix).unwrap_or(exchange)
     }
 
-    /// For a delivery to a client: [`private::on_delivery`], and no bridges among its deaths.
+    /// For a delivery to a client: [`private::on_delivery`], and exchanges instead of bridges in
+    /// its deaths.
     ///
-    /// From 3.13 on no dead letter of ours lacks a private header, so where that has none there is no bridge either.
+    /// From 3.13 on each dead letter of ours has a private header, so a message without one has no
+    /// bridge either.
     pub fn on_delivery(
         &self,
         properties: &[u8],
@@ -57,7 +58,7 @@ impl Bridges {
         told.or(shown)
     }
 
-    /// For the rules of deaths: the message without bridges among its deaths.
+    /// For the rules: the message with exchanges instead of bridges in its deaths.
     pub fn content<'a>(&self, content: &'a Content) -> Cow<'a, Content> {
         match self.told(&content.properties) {
             None => Cow::Borrowed(content),
@@ -68,7 +69,7 @@ impl Bridges {
         }
     }
 
-    /// The properties with the names of exchanges in the place of their bridges'; `None` when there are none.
+    /// Replaces bridges in the properties; `None` when there are none.
     fn told(&self, properties: &[u8]) -> Option<Bytes> {
         if !has_headers(properties) || !contains(properties, &self.prefix) {
             return None;
@@ -81,7 +82,7 @@ impl Bridges {
         }))
     }
 
-    /// `outer`: what a private history holds is looked at too.
+    /// `outer`: also replaces them in a private history.
     fn headers(&self, headers: Table<'_>, outer: bool) -> Result<TableBuilder, Malformed> {
         let mut out = TableBuilder::with_capacity(headers.0.len());
         for field in headers.fields() {

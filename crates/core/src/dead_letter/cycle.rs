@@ -37,37 +37,38 @@ const DEATHS: &[u8] = b"deaths";
 const AT_LEAST_ONCE: &[u8] = b"at-least-once";
 const SET: &[u8] = b"set";
 
-/// The queues that a message went through since somebody last rejected it.
+/// The queues that a message passed since its last reject.
 ///
-/// RabbitMQ looks from the newest entry to the first of the target queue and drops the copy when none of those has reason `rejected`:
-/// that is so exactly for the queues in front of the newest rejected entry.
+/// RabbitMQ searches from the newest entry to the first one of the target queue, and drops the copy
+/// when none of those is `rejected`. These are exactly the queues before the newest rejected entry.
 #[derive(Debug)]
 pub(super) struct Automatic<'a> {
     queues: BTreeSet<&'a [u8]>,
-    /// Each once, newest first.
+    /// Each queue once, newest first.
     lap: Vec<&'a [u8]>,
 }
 
 /// What an automatic dead letter carries to its next death.
 #[derive(Debug)]
 pub(super) struct Lap<'a> {
-    /// Newest first: the broker would not have let it into these.
+    /// Newest first: the broker would drop it in these.
     pub(super) queues: Vec<&'a [u8]>,
-    /// To which it was published.
+    /// Its exchange at publishing.
     pub(super) exchange: &'a [u8],
     pub(super) routing_key: &'a [u8],
-    /// How many deaths its x-death counted then.
+    /// The number of deaths in its x-death at publishing.
     pub(super) deaths: i64,
     /// Its queue drops nothing, not even a cycle (S6.3).
     pub(super) at_least_once: bool,
-    /// 3.x: queues that the message died in, each with the key that a policy of the broker's then set.
+    /// On 3.x: queues where it died, each with the key set by the broker's policy.
     pub(super) set: Vec<&'a [u8]>,
 }
 
 // === impl Automatic ===
 
 impl<'a> Automatic<'a> {
-    /// `whole`: with this death. What the broker forgot is in the lap that the message carries, if that counts.
+    /// `whole`: including this death. Deaths that the broker forgot come from the message's own
+    /// lap, if that counts.
     pub(super) fn of(
         death: &Death<'a>,
         whole: &Whole<'a>,
@@ -98,12 +99,10 @@ impl<'a> Automatic<'a> {
         automatic
     }
 
-    /// Whether the copy for this queue is dropped.
     pub(super) fn has(&self, queue: &[u8]) -> bool {
         self.queues.contains(queue)
     }
 
-    /// Newest first.
     pub(super) fn queues(&self) -> &[&'a [u8]] {
         &self.lap
     }
@@ -117,8 +116,8 @@ impl<'a> Automatic<'a> {
 // === impl Lap ===
 
 impl<'a> Lap<'a> {
-    /// Whether the lap of a message counts: if none of its deaths since the proxy published it was `rejected`, and if it was that publication
-    /// that led to them. `whole`: with this death.
+    /// Whether a message's lap counts: no later death was `rejected`, and that publication led to
+    /// them. `whole`: including this death.
     pub(super) fn counts(&self, death: &Death<'_>, dialect: Dialect, whole: &Whole<'_>) -> bool {
         if death.reason == Reason::Rejected {
             return false;
@@ -144,19 +143,20 @@ impl<'a> Lap<'a> {
         }
     }
 
-    /// Whether what it would drop is kept: the broker would, or nothing is certain.
+    /// Whether to keep what would be dropped: the broker would, or nothing is certain.
     pub(super) fn keeps(&self, death: &Death<'_>, dialect: Dialect, whole: &Whole<'_>) -> bool {
         let hidden = dialect == Dialect::V3 && came_by(whole).is_none();
         self.at_least_once || self.hides_key(death) || hidden
     }
 
-    /// Whether this queue is known to set this key: by which one the message came is not to be seen.
+    /// Whether this queue is known to set this key: the message's own key is hidden then.
     fn hides_key(&self, death: &Death<'_>) -> bool {
         let set = [&**death.queue, death.routing_key];
         death.routing_key != self.routing_key && self.set.chunks_exact(2).any(|known| known == set)
     }
 
-    /// What is known of keys that were set, with what this death shows: x-death has the key by which the message came there first.
+    /// Known keys set by policies, with this death's: x-death has the key of the message's first
+    /// arrival there.
     pub(super) fn set(
         lap: Option<&Lap<'a>>,
         death: &Death<'a>,
@@ -175,7 +175,6 @@ impl<'a> Lap<'a> {
         set
     }
 
-    /// That of a message, if it has one.
     pub(super) fn read(headers: Table<'a>) -> Result<Option<Lap<'a>>, Malformed> {
         let Some(table) = headers.get(private::LAP)?.and_then(Value::as_table) else {
             return Ok(None);
@@ -198,7 +197,6 @@ impl<'a> Lap<'a> {
         }))
     }
 
-    /// As the value of the private header.
     pub(super) fn write(&self) -> TableBuilder {
         let mut table = TableBuilder::default();
         table
@@ -215,7 +213,8 @@ impl<'a> Lap<'a> {
         table
     }
 
-    /// For the log, if the message should not have come into this queue: the queue, and the way back to it.
+    /// For the log, if the message should not have entered this queue: the queue, and the way back
+    /// to it.
     pub(super) fn closed_by(&self, queue: &[u8]) -> Option<Vec<ShortStr>> {
         self.queues
             .contains(&queue)
@@ -223,7 +222,8 @@ impl<'a> Lap<'a> {
     }
 }
 
-/// The exchange by which the message came to its newest death, where x-death tells on 3.x: it keeps that of the first one there (S4.2).
+/// The message's exchange at its newest death, if x-death shows it on 3.x: there it keeps the first
+/// one's (S4.2).
 fn came_by<'a>(whole: &'a Whole<'_>) -> Option<&'a [u8]> {
     let newest = whole.entries.first().filter(|entry| entry.deaths() == 1);
     newest.and_then(Entry::exchange)

@@ -14,29 +14,26 @@ use crate::machine::Wall;
 
 use super::private::DELIVERY_TIME;
 
-/// The name by which the broker looks for it.
 pub(super) const NAME: &[u8] = b"x-opt-delivery-time";
 
-/// A time further ahead is a mistake: microseconds for milliseconds, or milliseconds for seconds.
+/// A later time is a mistake: microseconds for milliseconds, or milliseconds for seconds.
 const MOST_AHEAD: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// What an edit makes of a header.
 enum Becomes {
     Itself,
     Named(&'static [u8]),
     Nothing,
 }
 
-/// Properties for a target, where they differ.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ForTarget {
     /// With the header under its own name.
     pub properties: Bytes,
-    /// A time was too far ahead, and is left out.
+    /// The time was too far ahead and was removed.
     pub too_far: bool,
 }
 
-/// For a queue of the proxy's own: the header does not act. `None`: there is none.
+/// For a queue of the proxy: disables the header. `None`: there is none.
 pub fn set_aside(properties: &[u8]) -> Option<Bytes> {
     edited(properties, &[NAME], |field| match field.name {
         NAME => Becomes::Named(DELIVERY_TIME),
@@ -45,7 +42,7 @@ pub fn set_aside(properties: &[u8]) -> Option<Bytes> {
     })
 }
 
-/// For people and clients: the header has its own name. `None`: it was not set aside.
+/// For people and clients: restores the header's name. `None`: it was not changed.
 pub fn shown(properties: &[u8]) -> Option<Bytes> {
     edited(properties, &[DELIVERY_TIME], |field| match field.name {
         DELIVERY_TIME => Becomes::Named(NAME),
@@ -53,7 +50,6 @@ pub fn shown(properties: &[u8]) -> Option<Bytes> {
     })
 }
 
-/// The name by which people know a header.
 pub fn shown_name(name: &[u8]) -> &[u8] {
     match name {
         DELIVERY_TIME => NAME,
@@ -61,7 +57,7 @@ pub fn shown_name(name: &[u8]) -> &[u8] {
     }
 }
 
-/// For every other queue: the header acts again, unless its time is too far ahead. `None`: the properties stay as they are.
+/// For other queues: enables the header, unless its time is too far ahead. `None`: no change.
 pub fn for_target(properties: &[u8], now: Wall) -> Option<ForTarget> {
     let (mut too_far, mut acts_again) = (false, false);
     let properties = edited(properties, &[NAME, DELIVERY_TIME], |field| {
@@ -83,7 +79,8 @@ pub fn for_target(properties: &[u8], now: Wall) -> Option<ForTarget> {
     })
 }
 
-/// As RabbitMQ reads it (`annotate_delivery_time`): milliseconds, an integer of any width, or a timestamp, whose seconds it multiplies.
+/// As RabbitMQ reads it (`annotate_delivery_time`): integer milliseconds, or a timestamp in
+/// seconds.
 fn is_too_far(value: Value<'_>, now: Wall) -> bool {
     let millis = match value.as_timestamp() {
         Some(seconds) => Wall::of_seconds(seconds).0,
@@ -95,7 +92,7 @@ fn is_too_far(value: Value<'_>, now: Wall) -> bool {
     millis > now.after(MOST_AHEAD).0
 }
 
-/// The headers edited, if one has one of these names. Only the table is walked, and what is nested in it is passed over.
+/// Edits the headers if any has one of these names. Does not search nested tables.
 fn edited(
     properties: &[u8],
     names: &[&[u8]],

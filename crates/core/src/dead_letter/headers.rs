@@ -6,13 +6,13 @@ use crate::amqp::cursor::Malformed;
 use crate::amqp::table::{ArrayBuilder, Field, Table, TableBuilder, Value};
 
 pub(super) const X_DEATH: &[u8] = b"x-death";
-/// Reason, queue and exchange of the first death.
+/// Of the first death: reason, queue and exchange.
 pub(super) const X_FIRST_DEATH: [&[u8]; 3] = [
     b"x-first-death-reason",
     b"x-first-death-queue",
     b"x-first-death-exchange",
 ];
-/// Reason, queue and exchange of the newest death.
+/// Of the newest death: reason, queue and exchange.
 pub(super) const X_LAST_DEATH: [&[u8]; 3] = [
     b"x-last-death-reason",
     b"x-last-death-queue",
@@ -21,28 +21,25 @@ pub(super) const X_LAST_DEATH: [&[u8]; 3] = [
 pub(super) const CC: &[u8] = b"CC";
 pub(super) const BCC: &[u8] = b"BCC";
 
-/// What a quorum queue adds to its deliveries: not the message's own, so not copied (S3.6).
+/// Added by a quorum queue to its deliveries: not copied (S3.6).
 pub(super) const OF_THE_QUEUE: [&[u8]; 2] = [b"x-delivery-count", b"x-acquired-count"];
 
-/// Members to set or to remove, by name. Few: they are looked through for each header.
+/// Edits by header name. Few, so a linear search per header is fast.
 #[derive(Debug)]
 pub(super) struct HeaderEdit<'a> {
     changes: Vec<(&'a [u8], Change)>,
-    /// Those that are set, one behind the other.
     members: TableBuilder,
 }
 
 #[derive(Debug)]
 enum Change {
-    /// Takes all headers of the name away.
     Remove,
-    /// The first of the name; where its member lies.
+    /// Replaces the first one; the range of its member.
     Set(Range<usize>),
-    /// The header has been written.
     Written,
 }
 
-/// Whether `word` is anywhere in these properties. A searcher of `memchr::memmem` costs more to make than a small message to search.
+/// Naive search: a `memchr::memmem` searcher costs more than searching a small message.
 pub(super) fn contains(properties: &[u8], word: &[u8]) -> bool {
     let Some((last, before)) = word.split_last() else {
         return true;
@@ -51,7 +48,8 @@ pub(super) fn contains(properties: &[u8], word: &[u8]) -> bool {
     memchr::memchr_iter(*last, properties).any(|at| until(at).ends_with(before))
 }
 
-/// The keys in a `CC` or `BCC` header: the longstr members of an array (`rabbit_basic:header_routes`); else none.
+/// Keys of a `CC` or `BCC` header: the longstr members of an array (`rabbit_basic:header_routes`);
+/// else none.
 pub(super) fn routes<'a>(headers: Table<'a>, name: &[u8]) -> Result<Vec<&'a [u8]>, Malformed> {
     let Some(array) = headers.get(name)?.and_then(|value| value.as_array()) else {
         return Ok(Vec::new());
@@ -62,7 +60,7 @@ pub(super) fn routes<'a>(headers: Table<'a>, name: &[u8]) -> Result<Vec<&'a [u8]
         .collect()
 }
 
-/// The table with one more member, in front of the first whose name is greater: 4.x sorts headers by name.
+/// Inserts before the first greater name: 4.x sorts headers.
 pub(super) fn with_sorted(
     table: Table<'_>,
     name: &[u8],
@@ -96,7 +94,7 @@ pub(super) fn longstrs(members: &[&[u8]]) -> ArrayBuilder {
 // === impl HeaderEdit ===
 
 impl Default for HeaderEdit<'_> {
-    /// Nothing is changed; with room for what a dead letter changes.
+    /// With room for a dead letter's edits.
     fn default() -> Self {
         HeaderEdit {
             changes: Vec::with_capacity(16),
@@ -134,7 +132,6 @@ impl<'a> HeaderEdit<'a> {
         self.set(name, |member| member.value(name, value));
     }
 
-    /// A member as it is elsewhere.
     pub(super) fn raw(&mut self, field: Field<'a>) {
         self.set(field.name, |member| member.raw(&field));
     }
@@ -145,11 +142,11 @@ impl<'a> HeaderEdit<'a> {
         self.changes.push((name, Change::Set(start..end)));
     }
 
-    /// The table, changed, without the members whose name `keep` refuses. A member that is set takes the place of the first one of
-    /// its name, as `rabbit_misc:set_table_value` does; what else has that name stays, if it is not refused. A new one goes to the end.
+    /// The edited table without names that `keep` refuses. A set member replaces the first one of
+    /// its name, like `rabbit_misc:set_table_value`; duplicates stay. New members go to the end.
     ///
     /// # Errors
-    /// When the table cannot be walked.
+    /// When the table is malformed.
     pub(super) fn apply(
         self,
         table: Table<'_>,

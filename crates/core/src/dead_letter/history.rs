@@ -11,16 +11,17 @@ use crate::machine::Reason;
 
 use super::Dialect;
 
-/// As many entries as `max-history` can be. An entry here takes fifty times as much room as the smallest one in a frame does.
+/// The maximum of `max-history`. A parsed entry takes fifty times the memory of the smallest one in
+/// a frame.
 const MOST_READ: usize = 100_000;
 
-/// What names an entry: its queue and reason. Either can be missing in what a client made up; RabbitMQ compares them all the same.
+/// Queue and reason identify an entry. Client-made entries may lack either; RabbitMQ compares them
+/// anyway.
 type Key<'a> = (Option<Word<'a>>, Option<Word<'a>>);
 
-/// A queue or reason as RabbitMQ compares it: by its value, of whatever type (`x_death_event_key`).
+/// A queue or reason as RabbitMQ compares it: by value, whatever its type (`x_death_event_key`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Word<'a> {
-    /// A longstr or a byte array.
     Text(&'a [u8]),
     Integer(i64),
     /// Type and octets.
@@ -32,25 +33,23 @@ pub(super) struct Entry<'a> {
     queue: Option<Value<'a>>,
     reason: Option<Value<'a>>,
     count: Option<Count>,
-    /// As they were read; counting up does not change them.
+    /// Unparsed; not changed by later deaths.
     routing_keys: Option<Array<'a>>,
     fields: Cow<'a, [u8]>,
 }
 
-/// How often somebody died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Count {
     Number(i64),
-    /// There is one, but no number.
+    /// Present, but no number.
     Odd,
 }
 
-/// What one death adds when its {queue, reason} is new (S4.1).
+/// Fields of a new {queue, reason} (S4.1).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewDeath<'a> {
     pub(super) queue: &'a [u8],
     pub(super) reason: &'a [u8],
-    /// Seconds.
     pub(super) time: u64,
     pub(super) exchange: &'a [u8],
     /// Key first, then CC.
@@ -58,8 +57,8 @@ pub(super) struct NewDeath<'a> {
     pub(super) original_expiration: Option<&'a [u8]>,
 }
 
-/// The entries of an x-death header, newest first. What is no array is an empty history; members that are no tables would crash a queue of
-/// RabbitMQ 3.x, and are dropped (S4.4).
+/// Entries of an x-death header, newest first. A value other than an array is an empty history.
+/// Members other than tables would crash a queue of RabbitMQ 3.x, and are dropped (S4.4).
 pub(super) fn read(x_death: Option<Value<'_>>) -> Vec<Entry<'_>> {
     let Some(array) = x_death.and_then(Value::as_array) else {
         return Vec::new();
@@ -71,7 +70,8 @@ pub(super) fn read(x_death: Option<Value<'_>>) -> Vec<Entry<'_>> {
         .collect()
 }
 
-/// One entry per {queue, reason}: the first one stays; without a count of its own it gets the number of its fellows (S4.4).
+/// Keeps the first entry per {queue, reason}; without a count it gets the number of its duplicates
+/// (S4.4).
 pub(super) fn group(entries: Vec<Entry<'_>>) -> Vec<Entry<'_>> {
     let mut fellows: BTreeMap<Key<'_>, i64> = BTreeMap::new();
     for entry in &entries {
@@ -89,8 +89,8 @@ pub(super) fn group(entries: Vec<Entry<'_>>) -> Vec<Entry<'_>> {
     grouped
 }
 
-/// S4.2: 3.x groups the entries of before at each death when there are two or more, and its fold turns their order around.
-/// (A single one is left as it is: without a count it will get none.)
+/// 3.x groups two or more earlier entries at each death, and its fold reverses their order (S4.2).
+/// A single entry stays, even without a count.
 pub(super) fn group_as_3_x(entries: Vec<Entry<'_>>) -> Vec<Entry<'_>> {
     if entries.len() < 2 {
         return entries;
@@ -100,9 +100,9 @@ pub(super) fn group_as_3_x(entries: Vec<Entry<'_>>) -> Vec<Entry<'_>> {
     grouped
 }
 
-/// Counts a death of {queue, reason} and puts its entry in front; what else is in an old one stays (S4.2).
+/// Counts a death of {queue, reason} and moves its entry to the front; other fields stay (S4.2).
 ///
-/// S4.3: 3.x sorts the fields of that entry by name, unless it is the first one of a message.
+/// 3.x sorts the fields of that entry by name, except in a message's first one (S4.3).
 pub(super) fn record<'a>(
     dialect: Dialect,
     mut entries: Vec<Entry<'a>>,
@@ -131,10 +131,11 @@ pub(super) fn record<'a>(
     entries
 }
 
-/// Whether `newer` is `older` as the broker took it over, and counted on, rather than a list of its own: each entry of `older` that
-/// RabbitMQ 3.13 takes over (S5.3) is there, as old as it was and counted at least as high. `died`: at least one death must have been added.
+/// Whether `newer` is the broker's continuation of `older`: each entry of `older` that RabbitMQ
+/// 3.13 accepts (S5.3) is there, with the same time and at least the same count. `died`: requires
+/// an added death.
 ///
-/// Routing keys are not compared: 3.13 rewrites those that are not UTF-8.
+/// Does not compare routing keys: 3.13 rewrites those that are not UTF-8.
 pub(super) fn extends(newer: &[Entry<'_>], older: &[Entry<'_>], died: bool) -> bool {
     let index = by_key(newer);
     let mut taken_over = None;
@@ -151,8 +152,9 @@ pub(super) fn extends(newer: &[Entry<'_>], older: &[Entry<'_>], died: bool) -> b
     taken_over.is_some_and(|before| deaths(newer) > before || !died)
 }
 
-/// Two lists of different deaths of one message as one: order and recency are those of `newer`, then of `older`; of an entry in both the
-/// older one's exchange, keys, time and original-expiration win, and the counts are added.
+/// Merges lists of different deaths of one message, in the order of `newer`, then `older`. For an
+/// entry in both, `older` gives exchange, keys, time and original-expiration, and the counts are
+/// added.
 pub(super) fn merge<'a>(newer: Vec<Entry<'a>>, older: Vec<Entry<'a>>) -> Vec<Entry<'a>> {
     let mut older: Vec<Option<Entry<'a>>> = older.into_iter().map(Some).collect();
     let mut index: BTreeMap<Key<'a>, usize> = BTreeMap::new();
@@ -178,7 +180,7 @@ pub(super) fn merge<'a>(newer: Vec<Entry<'a>>, older: Vec<Entry<'a>>) -> Vec<Ent
     merged
 }
 
-/// `newer`, which counts all that `older` does, and what of `older` is not in it.
+/// `newer`, whose counts include those of `older`, with the missing entries of `older`.
 pub(super) fn complete<'a>(newer: Vec<Entry<'a>>, older: Vec<Entry<'a>>) -> Vec<Entry<'a>> {
     let index = by_key(&newer);
     let rest: Vec<Entry<'a>> = older
@@ -190,7 +192,7 @@ pub(super) fn complete<'a>(newer: Vec<Entry<'a>>, older: Vec<Entry<'a>>) -> Vec<
     all
 }
 
-/// The entries of `newer` that are not in `older`, or were counted up since.
+/// Entries of `newer` that are new or have a higher count.
 pub(super) fn added<'a>(newer: &[Entry<'a>], older: &[Entry<'a>]) -> Vec<Entry<'a>> {
     let index = by_key(older);
     newer
@@ -205,7 +207,8 @@ pub(super) fn added<'a>(newer: &[Entry<'a>], older: &[Entry<'a>]) -> Vec<Entry<'
         .collect()
 }
 
-/// Drops the oldest entries beyond `most`. 3.x turns the older ones around at each death (S4.2), so there they are in the middle.
+/// Drops the oldest entries. On 3.x these are in the middle, because each death reverses the older
+/// ones (S4.2).
 pub(super) fn cut(dialect: Dialect, entries: &mut Vec<Entry<'_>>, most: usize) {
     let behind = match dialect {
         Dialect::V3 => most / 2,
@@ -216,14 +219,12 @@ pub(super) fn cut(dialect: Dialect, entries: &mut Vec<Entry<'_>>, most: usize) {
     }
 }
 
-/// How many deaths a list counts.
 pub(super) fn deaths(entries: &[Entry<'_>]) -> i64 {
     entries
         .iter()
         .fold(0, |sum, entry| sum.saturating_add(entry.deaths()))
 }
 
-/// As the value of x-death.
 pub(super) fn write(entries: &[Entry<'_>]) -> ArrayBuilder {
     let mut array = ArrayBuilder::default();
     for entry in entries {
@@ -281,7 +282,7 @@ impl<'a> Entry<'a> {
         Some(entry)
     }
 
-    /// S4.3: 3.x has `original-expiration` behind the other fields, 3.13 and 4.x in front of them.
+    /// 3.x puts `original-expiration` last, 3.13 and 4.x first (S4.3).
     fn new(dialect: Dialect, death: NewDeath<'a>) -> Entry<'a> {
         let mut keys = ArrayBuilder::default();
         for key in death.routing_keys {
@@ -317,7 +318,7 @@ impl<'a> Entry<'a> {
         (self.queue.map(Word::of), self.reason.map(Word::of))
     }
 
-    /// The queue, if that is a longstr: of another type RabbitMQ finds no cycle with it.
+    /// Only a longstr: with another type RabbitMQ finds no cycle.
     pub(super) fn queue(&self) -> Option<&'a [u8]> {
         self.queue.and_then(Value::as_longstr)
     }
@@ -337,12 +338,11 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// How many deaths it stands for.
     pub(super) fn deaths(&self) -> i64 {
         self.number().unwrap_or(1)
     }
 
-    /// Why it died, if that is a reason of RabbitMQ's.
+    /// `None`: unknown to RabbitMQ.
     pub(super) fn reason(&self) -> Option<Reason> {
         self.reason
             .and_then(Value::as_longstr)
@@ -353,12 +353,12 @@ impl<'a> Entry<'a> {
         self.reason() == Some(Reason::Rejected)
     }
 
-    /// The exchange of the hop before its first death.
+    /// Before its first death.
     pub(super) fn exchange(&self) -> Option<&[u8]> {
         self.field(b"exchange").and_then(|value| value.as_longstr())
     }
 
-    /// The keys of the hop before its first death.
+    /// Before its first death.
     pub(super) fn routing_keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.routing_keys
             .unwrap_or(Array(&[]))
@@ -367,7 +367,7 @@ impl<'a> Entry<'a> {
             .filter_map(Value::as_longstr)
     }
 
-    /// Has all six fields and an integer time: what `mc_amqpl:recover_deaths` of 3.13 takes over (S5.3).
+    /// All six fields and an integer time, as `mc_amqpl:recover_deaths` of 3.13 requires (S5.3).
     pub(super) fn is_whole(&self) -> bool {
         self.queue().is_some()
             && self.reason.and_then(Value::as_longstr).is_some()
@@ -379,7 +379,7 @@ impl<'a> Entry<'a> {
                 .is_some_and(|time| time.as_timestamp().is_some() || time.as_integer().is_some())
     }
 
-    /// Sets the count: in the place of the first one, else in front.
+    /// In the place of the first count, else in front.
     fn recount(&mut self, count: i64) {
         let mut fields = TableBuilder::with_capacity(self.fields.len() + 15);
         let mut written = self.count.is_none();
@@ -397,7 +397,6 @@ impl<'a> Entry<'a> {
         self.fields = Cow::Owned(fields.finish());
     }
 
-    /// Sorts the fields by name.
     fn sort(&mut self) {
         let mut sorted: Vec<_> = Table(&self.fields).fields().map_while(Result::ok).collect();
         sorted.sort_by_key(|field| field.name);

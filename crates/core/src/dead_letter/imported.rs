@@ -11,19 +11,18 @@ use crate::amqp::table::Table;
 use super::headers::{self, HeaderEdit};
 use super::{Rules, private};
 
-/// The properties of a message as they are exported.
 pub fn exported(properties: &Bytes, own_user: &[u8]) -> Bytes {
     private::on_delivery(properties, own_user).unwrap_or_else(|| properties.clone())
 }
 
-/// The properties with which `user` publishes an exported message into a queue.
+/// Properties with which `user` publishes an exported message to a queue.
 ///
-/// - Its history of deaths goes on, as that of a message which a client publishes behind the proxy.
-/// - A `CC` is shown on, but does not count: RabbitMQ would route by it. A `BCC` is dropped.
-/// - A user-id that is not the publisher's is dropped, as RabbitMQ would refuse it.
+/// - Its history continues, like that of a client's message.
+/// - A `CC` is shown but does not count, because RabbitMQ would route by it. A `BCC` is dropped.
+/// - Another user's user-id is dropped, because RabbitMQ would refuse it.
 ///
 /// # Errors
-/// When the properties or the header table cannot be read to their end.
+/// When properties or headers are malformed.
 pub fn imported(properties: &[u8], user: &[u8], rules: &Rules) -> Result<Bytes, Malformed> {
     let parsed = Properties::parse(properties)?;
     let foreign = parsed.get(Property::UserId).is_some_and(|it| it != user);
@@ -68,7 +67,6 @@ mod tests {
         settings.at(dialect, 100, Default::default())
     }
 
-    /// Headers, and a user-id.
     fn properties(headers: TableBuilder, user: &str) -> Vec<u8> {
         let headers = headers.finish();
         let mut out = vec![0b0010_0000, 0b0001_0000];

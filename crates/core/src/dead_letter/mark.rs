@@ -12,7 +12,7 @@ const COUNT: &[u8] = b"count";
 const TIME: &[u8] = b"time";
 const BY: &[u8] = b"by";
 
-/// How often a message was redriven, as it says itself.
+/// The redrives of a message, from its own header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark<'a> {
     pub count: u64,
@@ -21,7 +21,7 @@ pub struct Mark<'a> {
     pub by: Option<&'a [u8]>,
 }
 
-/// The header of a message that is sent back once more.
+/// The header for one more redrive.
 pub(super) fn counted(headers: Table<'_>, by: &[u8], now: Wall) -> TableBuilder {
     let before = Mark::read(headers).map_or(0, |mark| mark.count);
     let count = i64::try_from(before.saturating_add(1)).unwrap_or(i64::MAX);
@@ -35,7 +35,7 @@ pub(super) fn counted(headers: Table<'_>, by: &[u8], now: Wall) -> TableBuilder 
 // === impl Mark ===
 
 impl<'a> Mark<'a> {
-    /// That of a message with these headers. None: it was not redriven.
+    /// `None`: it was not redriven.
     pub fn read(headers: Table<'a>) -> Option<Mark<'a>> {
         let table = headers.get(REDRIVEN).ok()??.as_table()?;
         let value = |name: &[u8]| table.get(name).ok().flatten();

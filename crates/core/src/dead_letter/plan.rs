@@ -15,10 +15,11 @@ use super::route::{self, Keys};
 use super::write::Writing;
 use super::{Death, Rules, Target};
 
-/// What becomes of a message that died at `now` (seconds since 1970): [`Disposal::Publish`], [`Disposal::Drop`] or [`Disposal::Park`].
+/// Decides at `now` (seconds since 1970): [`Disposal::Publish`], [`Disposal::Drop`] or
+/// [`Disposal::Park`].
 ///
 /// # Errors
-/// When its properties or its header table cannot be walked: then the broker has to deal with it.
+/// When properties or headers are malformed: the broker must handle the message.
 pub fn plan(
     death: &Death<'_>,
     target: &Target,
@@ -89,9 +90,10 @@ pub fn plan(
     })
 }
 
-/// The keys without those that only lead into a cycle, and the lap when nothing is left to do but that.
+/// Removes keys that only lead into a cycle; returns the lap if none is left.
 ///
-/// RabbitMQ drops the copy for one queue; a publisher can only leave out keys. At the default exchange those are the queues.
+/// RabbitMQ drops the copy for one queue; a publisher can only remove keys. Behind the default
+/// exchange, keys are queues.
 fn without_cycles<'a>(
     keys: Keys<'a>,
     target: &Target,

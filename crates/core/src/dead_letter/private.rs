@@ -14,28 +14,29 @@ use super::headers::{self, HeaderEdit, X_DEATH, longstrs};
 use super::proof::{self, Original};
 use super::{Dialect, Rules, delivery_time, history, remembered};
 
-/// With which all of them begin.
 pub const PREFIX: &[u8] = b"x-dlx-proxy-";
-/// What RabbitMQ from 3.13 on forgets of a message's deaths; see `remembered`.
+/// Deaths that RabbitMQ forgets from 3.13 on; see `remembered`.
 pub const HISTORY: &[u8] = b"x-dlx-proxy-history";
-/// The keys of a `BCC` header, which the broker removes at publish (S2.2, S3.4), behind the routing key that they were published with: they
-/// count as long as the message has that one (S2.5).
+/// Keys of a `BCC` header, which the broker removes at publish (S2.2, S3.4), after the routing key:
+/// they count while the message has that key (S2.5).
 pub const BCC: &[u8] = b"x-dlx-proxy-bcc";
-/// A `CC` header that no longer counts, but that 3.13 and later go on showing (S3.3). Under its own name the broker would route by it.
+/// A `CC` header that no longer counts, but is still shown by 3.13 and later (S3.3). Under its own
+/// name the broker would route by it.
 pub const CC: &[u8] = b"x-dlx-proxy-cc";
-/// An `x-opt-delivery-time` that does not act, as the message is in a queue of the proxy's own; see `delivery_time`.
+/// An `x-opt-delivery-time` disabled in a queue of the proxy; see `delivery_time`.
 pub const DELIVERY_TIME: &[u8] = b"x-dlx-proxy-deliver";
-/// The queues that a dead letter went through by itself; see `cycle`.
+/// Queues passed automatically; see `cycle`.
 pub const LAP: &[u8] = b"x-dlx-proxy-lap";
-/// How often a message was sent back out of a dead-letter queue, for people to read; see `redrive`.
+/// Number of redrives, for people; see `redrive`.
 pub const REDRIVEN: &[u8] = b"x-dlx-proxy-redriven";
-/// Of a message that comes back to its queue, or has come back; see `retry`.
+/// Of a retried message; see `retry`.
 pub const RETRY: &[u8] = b"x-dlx-proxy-retry";
-/// The user-id of a message whose property says that the proxy published it; see `proof`.
+/// The original user-id of a message with the proof; see `proof`.
 pub const USER_ID: &[u8] = b"x-dlx-proxy-user-id";
 
-/// For a publish of a client: removes private names that it sends; remembers an x-death that the broker would forget, so that it goes on
-/// counting (or, with `history = "broker"`, so that it is known to be forgotten), and BCC keys.
+/// For a client's publish: removes private names; keeps BCC keys, and an x-death that the broker
+/// would forget, so that it continues (with `history = "broker"`: so that it is known as
+/// forgotten).
 pub fn on_publish(properties: &[u8], routing_key: &[u8], rules: &Rules) -> Option<Bytes> {
     let found = |name: &[u8]| memmem::find(properties, name).is_some();
     let concerns = has_headers(properties)
@@ -61,8 +62,8 @@ pub fn on_publish(properties: &[u8], routing_key: &[u8], rules: &Rules) -> Optio
     })
 }
 
-/// What has to be remembered of the x-death that a client publishes, because the broker forgets it; or, with `history = "broker"`, that it is to be
-/// forgotten.
+/// What to keep of a published x-death that the broker forgets; with `history = "broker"`, that it
+/// is forgotten.
 pub(super) fn carried(table: Table<'_>, rules: &Rules) -> Result<Option<TableBuilder>, Malformed> {
     let forget = match rules.dialect {
         Dialect::V3 => return Ok(None),
@@ -73,15 +74,16 @@ pub(super) fn carried(table: Table<'_>, rules: &Rules) -> Result<Option<TableBui
     remembered::copy(table, forget)
 }
 
-/// For a publish of a client to which nothing can be added: removes private names. That always fits.
+/// For a publish without room for additions: only removes private names.
 pub fn stripped(properties: &[u8]) -> Option<Bytes> {
     memmem::find(properties, PREFIX)?;
     edit_headers(properties, |table, _| has_private(table))
 }
 
-/// For a delivery to a client: removes what is private, shows x-death whole where the broker has only the newest part of it, shows a CC that no
-/// longer counts and a time that does not act, and gives the message its user-id back, if it has the proof that the one it has is not its own. The header table stays even when
-/// nothing is left in it: only `x-dlx-proxy-bcc` can have been alone there, and of a table with nothing but `BCC` the broker leaves an empty one.
+/// For a delivery to a client. Removes private headers. Restores the whole x-death, a CC that no
+/// longer counts, a disabled delivery time, and the original user-id if the message has the proof.
+/// An empty header table stays: only `x-dlx-proxy-bcc` can have been alone in it, and the broker
+/// also leaves an empty table when it removes `BCC`.
 pub fn on_delivery(properties: &[u8], own_user: &[u8]) -> Option<Bytes> {
     if !has_headers(properties) || memmem::find(properties, PREFIX).is_none() {
         return None;
@@ -117,8 +119,8 @@ fn without_private(properties: &[u8], own_user: &[u8]) -> Option<Bytes> {
     }))
 }
 
-/// For a dead letter that does not fit into a frame: empties its private history. `None`: it has none. From the next native death on x-death
-/// begins anew then, as it does for any client of that broker.
+/// For a dead letter too large for a frame: empties its private history. `None`: it has none.
+/// x-death begins anew at the next native death, as for any client of that broker.
 pub fn without_history(properties: &[u8]) -> Option<Bytes> {
     let parsed = Properties::parse(properties).ok()?;
     let table = Table(parsed.headers()?);
@@ -138,8 +140,7 @@ fn has_private(table: Table<'_>) -> Result<bool, Malformed> {
     })
 }
 
-/// The properties with their header table edited and every private name gone that `change` does not set; `None` when it says that nothing
-/// changes.
+/// Edits the header table, and removes private names that `change` does not set. `None`: no change.
 fn edit_headers(
     properties: &[u8],
     change: impl for<'a> FnOnce(Table<'a>, &mut HeaderEdit<'a>) -> Result<bool, Malformed>,

@@ -16,25 +16,24 @@ use crate::amqp::table::{Table, Value};
 use super::headers::HeaderEdit;
 use super::private::{RETRY, USER_ID};
 
-/// Of a parked message: the exchange that it was meant for.
+/// The intended exchange of a parked message.
 pub const PARKED_EXCHANGE: &[u8] = b"x-parked-exchange";
-/// Of a parked message: why it is parked.
+/// The cause of parking.
 pub const PARKED_CAUSE: &[u8] = b"x-parked-cause";
 
-/// The user-id that a message had before the proxy's own took its place, if it had one.
+/// The user-id before the proxy's own replaced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Original<'a>(pub Option<&'a [u8]>);
 
-/// What a parked message says of itself.
+/// For the headers of parking.
 #[derive(Clone, Copy, Debug)]
 pub struct Parked<'a> {
-    /// The exchange that it was meant for.
     pub exchange: &'a [u8],
     pub cause: &'a [u8],
 }
 
-/// The properties with the proof, and with what a parked message says: of it, what was there before is removed. A parked one has no TTL: what
-/// came back to its queue had the rest of its own. `None`: they cannot be walked.
+/// Properties with the proof and the headers of parking, which replace older ones. Parked messages
+/// have no TTL; only a returning message still had one. `None`: malformed.
 pub fn prove(properties: &[u8], own_user: &[u8], parked: Option<Parked<'_>>) -> Option<Bytes> {
     let parsed = Properties::parse(properties).ok()?;
     let before = proven(&parsed, own_user);
@@ -60,7 +59,7 @@ pub fn prove(properties: &[u8], own_user: &[u8], parked: Option<Parked<'_>>) -> 
     }))
 }
 
-/// The same for a user who may not prove anything: its own name is not the one by which the broker knows it (OAuth 2).
+/// The same without the proof: the broker knows the proxy's user by another name (OAuth 2).
 pub fn unproven(properties: &[u8], own_user: &[u8], parked: Parked<'_>) -> Option<Bytes> {
     let parsed = Properties::parse(properties).ok()?;
     let user_id = proven(&parsed, own_user).map_or(Change::Keep, Original::put_back);
@@ -75,7 +74,7 @@ pub fn unproven(properties: &[u8], own_user: &[u8], parked: Parked<'_>) -> Optio
     }))
 }
 
-/// Whether the proxy published it with the proof, and what its user-id was before.
+/// The original user-id, if the message has the proof.
 pub fn proven<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<Original<'a>> {
     if properties.get(Property::UserId) != Some(own_user) {
         return None;
@@ -90,7 +89,7 @@ pub fn proven<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<Origin
     }
 }
 
-/// Nothing expires in the parking queue. A dead letter has no TTL of its own, but what comes back to its queue may.
+/// Nothing expires in the parking queue. Dead letters have no TTL, but returning messages may.
 fn expiration(parked: Option<Parked<'_>>) -> Change {
     match parked {
         Some(_) => Change::Remove,
@@ -110,7 +109,7 @@ fn says(parked: Option<Parked<'_>>) -> HeaderEdit<'static> {
 // === impl Original ===
 
 impl Original<'_> {
-    /// The edit that gives a message its user-id back.
+    /// Restores the user-id.
     pub fn put_back(self) -> Change {
         self.0
             .map_or(Change::Remove, |user| Change::Set(user.to_vec()))

@@ -36,75 +36,68 @@ use super::{Bridges, Dialect, remembered};
 pub use super::mark::Mark;
 pub use super::standing::Standing;
 
-/// Where a dead letter is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// To the queue of its newest death; or, of a message that was on its way back into its queue, to that.
+    /// The queue of its newest death, or the queue that a parked message was returning to.
     Source,
     Queue(ShortStr),
     Exchange {
         exchange: ShortStr,
-        /// The key. None: the one that the message was first published with.
+        /// `None`: the message's first key.
         routing_key: Option<ShortStr>,
     },
 }
 
-/// What to do with dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redrive {
     pub to: Destination,
-    /// They keep their headers of deaths.
+    /// Keep the headers of deaths.
     pub keep_history: bool,
     pub by: ShortStr,
 }
 
-/// The proxy that publishes it.
+/// The publishing proxy.
 #[derive(Clone, Copy)]
 pub struct Here<'a> {
     pub own_user: &'a [u8],
     pub dialect: Dialect,
-    /// The names of its bridges: these are nobody's exchanges.
+    /// Bridges are replaced by their exchanges.
     pub bridges: &'a Bridges,
-    /// Whether a queue is one of the proxy's own: nothing is sent back to these, whatever x-death says.
+    /// Own queues are never destinations, whatever x-death says.
     pub is_own_queue: &'a dyn Fn(&[u8]) -> bool,
-    /// The exchange that leads to a queue alone. None: the default exchange.
+    /// The exchange that leads to one queue. `None`: the default exchange.
     pub return_exchange: &'a dyn Fn(&[u8]) -> Option<ShortStr>,
 }
 
-/// Why a dead letter stays where it is.
+/// Why a dead letter is not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stays {
-    /// Nothing says where it came from.
     #[error("no x-death names the queue that it died in")]
     NoDeath,
-    /// It cannot be rewritten.
     #[error("its properties or its headers cannot be read")]
     Unreadable,
-    /// What its history names cannot be one.
     #[error("its history has a name of more than 255 octets")]
     TooLong,
 }
 
-/// A dead letter that can be sent.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// What the proxy publishes.
     pub publication: Publication,
-    /// As what consumers behind the proxy get it.
+    /// The route that consumers behind the proxy see.
     pub seen_as: Route,
 }
 
-/// An exchange and the keys that a message says it was published with. `x-death` says so of a message that goes back, and may be forged: whoever
-/// sends the message back needs the right to publish so.
+/// Exchange and keys of a message. For a returning message they come from `x-death` and may be
+/// forged, so the operator needs the permission to publish there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
-    /// The exchange; empty is the default exchange.
+    /// Empty is the default exchange.
     pub exchange: ShortStr,
     pub routing_key: ShortStr,
     pub cc: Vec<ShortStr>,
 }
 
-/// The queue that a message goes back to, and how it had come there.
+/// The queue that a message returns to, and its route there.
 pub(super) struct Origin<'a> {
     pub(super) queue: ShortStr,
     pub(super) exchange: ShortStr,
@@ -119,7 +112,7 @@ impl Redrive {
     /// What to publish for this dead letter.
     ///
     /// # Errors
-    /// Why there is nothing to publish.
+    /// Why it is not moved.
     pub fn publication(
         &self,
         of: &Standing<'_>,
@@ -245,8 +238,8 @@ impl Redrive {
     }
 }
 
-/// Writes the keys of `CC`. Where the broker would route by keys that are only for clients to see, they go into the private header. Keys that do
-/// not count are shown all the same.
+/// Writes the keys of `CC`. Keys only for display go to the private header if the broker would
+/// route by them. Keys that do not count are still shown.
 fn put_cc<'a>(
     edit: &mut HeaderEdit<'a>,
     table: Table<'a>,
@@ -318,7 +311,8 @@ fn first_key(
 // === impl Origin ===
 
 impl<'a> Origin<'a> {
-    /// As the entry of its death tells. 3.x and 4.x keep what was true of the first one in that queue by that reason (S4.2).
+    /// From the entry of its death. 3.x and 4.x keep the values of the first death in that queue by
+    /// that reason (S4.2).
     fn of_death(death: &Entry<'a>) -> Result<Origin<'a>, Stays> {
         let name = |text: &[u8]| ShortStr::copy(text).ok_or(Stays::TooLong);
         let queue = name(death.queue().ok_or(Stays::NoDeath)?)?;

@@ -13,7 +13,7 @@ use super::headers::HeaderEdit;
 
 pub const X_REJECTED_BY: &[u8] = b"x-rejected-by";
 
-/// Makes the header say who rejected the message at `now` (seconds since 1970). If nobody did, there is none.
+/// Sets or removes the header. `now`: seconds since 1970.
 pub(super) fn put(edit: &mut HeaderEdit<'_>, death: &Death<'_>, now: u64) {
     match death.by {
         Some(by) => edit.table(X_REJECTED_BY, &table(by, death.queue, now)),
@@ -40,7 +40,7 @@ fn table(by: &Rejecter, queue: &[u8], now: u64) -> TableBuilder {
     table
 }
 
-/// For a dead letter that does not fit into a frame: the properties without the header. `None`: they have none.
+/// For a dead letter too large for a frame. `None`: no such header.
 pub fn without(properties: &[u8]) -> Option<Bytes> {
     memmem::find(properties, X_REJECTED_BY)?;
     let parsed = Properties::parse(properties).ok()?;

@@ -27,41 +27,43 @@ use super::history::{self, Entry, NewDeath};
 use super::private::HISTORY;
 use super::{Dialect, Rules};
 
-/// In a private history: what was published does not count (`history = "broker"` on 4.x). The number of entries; x-death is the newest alone.
+/// In a private history: the published x-death does not count (`history = "broker"` on 4.x). The
+/// number of entries; x-death has only the newest one.
 const FORGET: &[u8] = b"forget";
 
-/// What is known of a message's life before the death that is being handled (of a signal: with it).
+/// What is known of a message before its current death (for a signal: including it).
 #[derive(Debug)]
 pub(super) struct Past<'a> {
     pub(super) whole: Whole<'a>,
-    /// The death that is being recorded is the first one, as far as x-first-death-* goes (S5.1).
+    /// The current death is the first one for x-first-death-* (S5.1).
     pub(super) is_first: bool,
 }
 
-/// All that is known of a message's deaths.
+/// All known deaths of a message.
 #[derive(Debug)]
 pub(super) struct Whole<'a> {
     /// Newest first.
     pub(super) entries: Vec<Entry<'a>>,
-    /// Those that the broker added since a client or the proxy last published the message, as far as that can be told.
+    /// Entries added by the broker since the last publish by a client or the proxy, as far as
+    /// known.
     pub(super) since: Vec<Entry<'a>>,
-    /// `since` is all that the broker itself knows.
+    /// `since` is everything the broker knows.
     pub(super) anew: bool,
-    /// The headers of the first death, when that is older than what x-first-death-* show now.
+    /// Headers of the first death, if older than x-first-death-*.
     pub(super) first: Vec<Field<'a>>,
 }
 
-/// A private history as it is in a message.
+/// A private history in its encoded form.
 struct Remembered<'a> {
     x_death: Option<Value<'a>>,
     first: Vec<Field<'a>>,
-    /// What x-first-death-* show now is the same.
+    /// Equal to the current x-first-death-*.
     same_first: bool,
-    /// How many entries there were of which `x_death` has but the newest.
+    /// The number of entries, of which `x_death` has only the newest.
     forget: Option<i64>,
 }
 
-/// Puts the copy beside these headers, which will be published, if there is something to remember.
+/// Adds the private history to headers, if needed.
 pub(super) fn remember(headers: Vec<u8>, forget: bool) -> Result<Vec<u8>, Malformed> {
     let Some(copy) = copy(Table(&headers), forget)? else {
         return Ok(headers);
@@ -71,7 +73,7 @@ pub(super) fn remember(headers: Vec<u8>, forget: bool) -> Result<Vec<u8>, Malfor
     Ok(out.finish())
 }
 
-/// The copy to put beside these headers when they are published; none when there is nothing to remember.
+/// The private history for these headers, if needed.
 pub(super) fn copy(headers: Table<'_>, forget: bool) -> Result<Option<TableBuilder>, Malformed> {
     let mut copy = TableBuilder::with_capacity(headers.0.len());
     if forget {
@@ -104,7 +106,7 @@ fn number_of(entries: Array<'_>) -> i64 {
     i64::try_from(entries.values().count()).unwrap_or(i64::MAX)
 }
 
-/// Whether what x-death shows was published by a client, and does not count (`history = "broker"`).
+/// Whether x-death was published by a client and does not count (`history = "broker"`).
 pub(super) fn is_forgotten(headers: Table<'_>) -> Result<bool, Malformed> {
     let x_death = headers.get(X_DEATH)?;
     let remembered = Remembered::read(headers)?;
@@ -112,14 +114,14 @@ pub(super) fn is_forgotten(headers: Table<'_>) -> Result<bool, Malformed> {
         .is_some_and(|published| published.forget.is_some() && published.is_still(x_death)))
 }
 
-/// Whether the broker has written another x-death since the copy was made.
+/// Whether the broker has changed x-death since publishing.
 pub(super) fn has_changed(headers: Table<'_>) -> Result<bool, Malformed> {
     let x_death = headers.get(X_DEATH)?;
     let remembered = Remembered::read(headers)?;
     Ok(remembered.is_some_and(|published| !published.is_still(x_death)))
 }
 
-/// What a client sees of a message with a private history: `None` when x-death tells it all.
+/// The client's view of a message with a private history. `None`: x-death is complete.
 pub(super) fn restored(headers: Table<'_>) -> Result<Option<Whole<'_>>, Malformed> {
     let x_death = headers.get(X_DEATH)?;
     let Some(published) = Remembered::read(headers)? else {
@@ -134,7 +136,7 @@ pub(super) fn restored(headers: Table<'_>) -> Result<Option<Whole<'_>>, Malforme
 // === impl Past ===
 
 impl<'a> Past<'a> {
-    /// Reads x-death and the private history. `recorded`: the broker has just written x-death, so it cannot be what was published.
+    /// Reads x-death and the private history. `recorded`: the broker has just changed x-death.
     pub(super) fn read(
         headers: Table<'a>,
         rules: &Rules,
@@ -181,7 +183,8 @@ impl<'a> Past<'a> {
     }
 }
 
-/// What the broker, or what came before it, makes of an x-death at the next death: groups it, filters it, or (a signal) has done so.
+/// Normalizes an x-death like the broker at the next death: grouped and filtered. A signal has this
+/// done.
 fn as_the_broker_reads<'a>(
     entries: Vec<Entry<'a>>,
     rules: &Rules,
@@ -206,7 +209,7 @@ impl<'a> Whole<'a> {
         }
     }
 
-    /// The entries by which the broker tells a cycle.
+    /// The entries that the broker uses to find cycles.
     pub(super) fn of_the_broker(&self) -> &[Entry<'a>] {
         if self.anew {
             &self.since
@@ -242,7 +245,7 @@ impl<'a> Remembered<'a> {
         Ok(Some(remembered))
     }
 
-    /// Whether x-death is as it was published.
+    /// Whether x-death is as published.
     fn is_still(&self, x_death: Option<Value<'_>>) -> bool {
         let Some(number) = self.forget else {
             return self.x_death == x_death;
@@ -254,7 +257,7 @@ impl<'a> Remembered<'a> {
         })
     }
 
-    /// What was published, and what the broker has written since; `died` if that has one death more for certain.
+    /// Combines published and newer entries; `died`: the newer ones surely include one more death.
     fn and(self, newer: Vec<Entry<'a>>, died: bool) -> Whole<'a> {
         let newer = history::group(newer);
         let older = match self.forget {

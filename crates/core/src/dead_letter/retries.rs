@@ -6,92 +6,89 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest delay. A longer one counts as this one.
+/// Longer delays are reduced to this.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Which returns are delayed: `delayed-retry-type`.
+/// The setting `delayed-retry-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RetryType {
     All,
-    /// Those that count as failures: by `basic.reject`.
+    /// Failures: by `basic.reject`.
     Failed,
-    /// The others: by `basic.nack`.
+    /// Others: by `basic.nack`.
     Returned,
     Disabled,
 }
 
-/// What a delivery limit counts: `delivery-limit-counts`.
+/// The setting `delivery-limit-counts`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Counts {
-    /// Each return, as RabbitMQ up to 4.2 does.
+    /// All returns, like RabbitMQ up to 4.2.
     #[default]
     All,
-    /// Failures alone, as RabbitMQ from 4.3 on does.
+    /// Only failures, like RabbitMQ from 4.3 on.
     Failed,
 }
 
-/// What becomes of the deliveries that a client had not settled when its connection was lost: `on-crash`.
+/// The setting `on-crash`: for unsettled deliveries of a lost connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnCrash {
-    /// The broker returns them, and nothing counts.
+    /// Requeued by the broker, not counted.
     #[default]
     Requeue,
-    /// The oldest one of each queue on each channel counts as returned: it may have been the one that the client died of.
+    /// The oldest one per queue and channel counts as returned: it may have caused the crash.
     CountOldest,
-    /// Each counts as returned, as in quorum queues.
+    /// All count as returned, like in quorum queues.
     CountAll,
 }
 
-/// By which method a client returned a message, with `requeue=true`. RabbitMQ 4.3 takes the one for a failure, the other not.
+/// The method of a return with `requeue=true`. For RabbitMQ 4.3 only one of them is a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returned {
     ByNack,
     ByReject,
 }
 
-/// How often a message has come back into its queue.
+/// How often a message has come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attempts {
-    /// After whatever return: `x-acquired-count` of 4.3, `x-delivery-count` before.
+    /// `x-acquired-count` of 4.3, `x-delivery-count` before.
     pub all: u64,
     /// After failures: `x-delivery-count` of 4.3.
     pub failed: u64,
 }
 
-/// What becomes of the messages that clients return to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// None: what comes back does so at once.
+    /// `None`: no delay.
     pub back_off: Option<BackOff>,
-    /// A message that has come back so often dies at the next return. None: it never does.
+    /// After this many returns the next one is the message's death. `None`: no limit.
     pub limit: Option<u64>,
-    /// What the limit and the delay count.
+    /// Applies to limit and delay.
     pub counts: Counts,
     pub on_crash: OnCrash,
 }
 
-/// How late messages come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackOff {
     pub after: RetryType,
     pub min: Duration,
-    /// At most.
     pub max: Duration,
-    /// 1: always the same; 2 and more: so many times as long after each return; none: by as much longer, as RabbitMQ 4.3 does.
+    /// 1: constant; 2 and more: factor per return; `None`: linear, like RabbitMQ 4.3.
     pub multiplier: Option<u32>,
 }
 
-/// What becomes of one returned message.
+/// Outcome of a return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Neither delayed nor counted: the broker returns it.
+    /// Neither delayed nor counted: left to the broker.
     Native,
-    /// It comes back after this delay, and has come back so often then.
+    /// Comes back after this delay, with these counts.
     Back(Duration, Attempts),
-    /// It has come back as often as it may.
+    /// The limit is reached.
     Dies,
 }
 
@@ -105,7 +102,6 @@ impl RetryType {
         RetryType::Disabled,
     ];
 
-    /// As in arguments and policies.
     pub fn as_str(self) -> &'static str {
         match self {
             RetryType::All => "all",
@@ -152,7 +148,7 @@ impl Attempts {
 // === impl Retries ===
 
 impl Retries {
-    /// Decides about a message that had come back `before` so often. The limit comes first, as in RabbitMQ.
+    /// `before`: earlier returns. The limit takes precedence, as in RabbitMQ.
     pub fn verdict(&self, before: Attempts, returned: Returned) -> Verdict {
         let now = before.and(returned);
         let counts = match (self.counts, returned) {
@@ -186,8 +182,8 @@ impl BackOff {
         }
     }
 
-    /// The delay before a message comes back for the `count`th time. 4.3 counts failures alone, so that what was only nacked comes back after
-    /// the shortest one each time.
+    /// `count`: number of this return. 4.3 counts failures alone, so after nacks the delay is
+    /// always the shortest.
     fn delay(&self, count: u64) -> Duration {
         let steps = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
         let factor = match self.multiplier {

@@ -42,46 +42,45 @@ const TARGET_KEY: &[u8] = b"dead-letter-routing-key";
 const TARGET_AT_LEAST_ONCE: &[u8] = b"at-least-once";
 const DIED: &[u8] = b"died";
 
-/// The table of a message.
+/// The private table of a retried message.
 #[derive(Clone, Debug)]
 pub struct Retry<'a> {
     /// The queue that it comes back to.
     pub queue: ShortStr,
-    /// The exchange that it had been published to.
     pub exchange: ShortStr,
-    /// The key that it had been published with.
     pub routing_key: ShortStr,
-    /// How often it has come back, this time included.
+    /// Including this time.
     pub attempts: Attempts,
-    /// Its `CC` counts for its next death, and not only for those who read it (S2.5).
+    /// Its `CC` counts for its next death, instead of being only shown (S2.5).
     pub cc_counts: bool,
-    /// A copy of it dies each time that its queue refuses it: an overflow of `reject-publish-dlx`.
+    /// A copy dies whenever the full queue refuses it: overflow `reject-publish-dlx`.
     pub dies_when_full: bool,
-    /// Its property `expiration`.
     pub expiration: Option<&'a [u8]>,
-    /// When its TTL is over, if it has one. That began at the delivery that was the first to be returned.
+    /// End of its TTL, which began at the first returned delivery.
     pub deadline: Option<Wall>,
     pub away: Option<Away<'a>>,
 }
 
-/// What else it carries while it is away.
+/// Additional data while it is delayed.
 #[derive(Clone, Debug)]
 pub struct Away<'a> {
-    /// It comes back no sooner.
+    /// Earliest return.
     pub due: Wall,
-    /// Its property `priority`.
     pub priority: Option<u8>,
     pub deaths: Table<'a>,
-    /// It comes back through an exchange that leads to its queue alone, with its own key; else through the default exchange.
+    /// Returns over an exchange for its queue alone, with its own key; else over the default
+    /// exchange.
     pub by_exchange: bool,
-    /// A client's deaths do not count (`history = "broker"`), so they must not count when it is published again, either.
+    /// A client's deaths do not count (`history = "broker"`), so they must not count after
+    /// republishing either.
     pub forgotten: bool,
-    /// Where it goes if its deadline comes first. [`Lookup::Unknown`]: it does not, or only the broker knows.
+    /// Its dead-letter target if the deadline comes first. [`Lookup::Unknown`]: no deadline, or
+    /// only the broker knows.
     pub target: Lookup,
 }
 
-/// The table of a message with these properties, if the proxy published it so. `None`: it is not away and has not come back, as far as anybody
-/// can prove.
+/// Reads the table, if the proxy published it. `None`: not delayed and not returned, as far as can
+/// be proven.
 pub fn read<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<(Retry<'a>, Original<'a>)> {
     let original = proof::proven(properties, own_user)?;
     let table = table(properties)?;
@@ -126,7 +125,7 @@ pub fn read<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<(Retry<'
     Some((retry, original))
 }
 
-/// The table of a message with these properties that has come back to that queue, and has not died since.
+/// For a message that came back to that queue, and has not died since.
 pub fn back_in<'a>(
     queue: &[u8],
     properties: &Properties<'a>,
@@ -139,7 +138,7 @@ pub fn back_in<'a>(
     (!is_another).then_some(came_back)
 }
 
-/// The same of one that has died there, and not before. Its newest death is that one.
+/// For a message that came back to that queue, and died there and nowhere else since.
 pub fn died_in<'a>(
     queue: &[u8],
     properties: &Properties<'a>,
@@ -148,7 +147,7 @@ pub fn died_in<'a>(
     came_back(queue, properties, own_user, 1)
 }
 
-/// The table of a message that has come back to that queue, and whose deaths since are no more than that.
+/// For a message that came back to that queue with at most `deaths` deaths since.
 fn came_back<'a>(
     queue: &[u8],
     properties: &Properties<'a>,
@@ -173,12 +172,12 @@ fn table<'a>(properties: &Properties<'a>) -> Option<Table<'a>> {
     Some(table)
 }
 
-/// How many deaths its x-death counts.
+/// Total count in x-death.
 fn deaths_of(headers: Table<'_>) -> Result<i64, Malformed> {
     Ok(history::deaths(&history::read(headers.get(X_DEATH)?)))
 }
 
-/// Whether to look for a table at all: hardly any message has one.
+/// A fast check, because few messages have a table.
 pub fn may_have(properties: &[u8]) -> bool {
     has_headers(properties) && headers::contains(properties, RETRY)
 }
@@ -186,10 +185,10 @@ pub fn may_have(properties: &[u8]) -> bool {
 // === impl Retry ===
 
 impl Retry<'_> {
-    /// The message as it goes away. `content`: what it was before.
+    /// The message for the delay queue. `content`: its current form.
     ///
     /// # Errors
-    /// When its properties or its headers cannot be walked, or the user may not have a name in them.
+    /// When properties or headers are malformed, or it may not have a user-id.
     pub fn content(&self, content: &Content, own_user: &[u8]) -> Result<Content, Malformed> {
         let properties = Properties::parse(&content.properties)?;
         let table = Table(properties.headers().unwrap_or_default());
@@ -214,7 +213,6 @@ impl Retry<'_> {
         })
     }
 
-    /// The properties with this table.
     pub(super) fn written_into(&self, properties: &[u8]) -> Result<bytes::Bytes, Malformed> {
         let parsed = Properties::parse(properties)?;
         let headers = Table(parsed.headers().unwrap_or_default());
@@ -287,10 +285,10 @@ impl Retry<'_> {
         table
     }
 
-    /// The message as it was before it went away the first time, its number of deliveries aside.
+    /// The message before its first delay, except its number of deliveries.
     ///
     /// # Errors
-    /// When its properties or its headers cannot be walked.
+    /// When properties or headers are malformed.
     pub fn before(&self, content: &Content, original: Original<'_>) -> Result<Content, Malformed> {
         let properties = Properties::parse(&content.properties)?;
         let table = Table(properties.headers().unwrap_or_default());
@@ -300,11 +298,11 @@ impl Retry<'_> {
         })
     }
 
-    /// The same, as a consumer sees it: with how often it has come back. `acquired`: in the two numbers of RabbitMQ 4.3. What is private is still
-    /// there.
+    /// The consumer's view, with the number of returns. `acquired`: as the two numbers of RabbitMQ
+    /// 4.3. Private headers are still included.
     ///
     /// # Errors
-    /// When the headers cannot be walked.
+    /// When headers are malformed.
     pub fn shown(
         &self,
         properties: &Properties<'_>,
@@ -367,11 +365,11 @@ impl Retry<'_> {
         })
     }
 
-    /// The message as it comes back into its queue `now`: by the proof a message of the proxy's, with its table and with what the broker forgets
-    /// of its deaths. Away it was `content`.
+    /// The message for its own queue: with the proof, its table, and deaths that the broker
+    /// forgets. `content`: its delayed form.
     ///
     /// # Errors
-    /// When its properties or its headers cannot be walked.
+    /// When properties or headers are malformed.
     pub fn back(
         &self,
         content: &Content,
@@ -418,10 +416,11 @@ impl Retry<'_> {
     }
 }
 
-/// The headers of deaths of a message that goes away: x-death whole, where the broker knows but a part of it.
+/// Headers of deaths for a delayed message: the whole x-death, even if the broker knows only a
+/// part.
 ///
 /// # Errors
-/// When the headers cannot be walked.
+/// When headers are malformed.
 pub fn deaths(table: Table<'_>) -> Result<Vec<u8>, Malformed> {
     let mut edit = HeaderEdit::default();
     if let Some(whole) = remembered::restored(table)? {
@@ -433,10 +432,10 @@ pub fn deaths(table: Table<'_>) -> Result<Vec<u8>, Malformed> {
     edit.apply(table, is_of_deaths)
 }
 
-/// The message as it goes away once more, if it is not due: without what the broker has written into it on its way.
+/// The message for another delay, if not due: without headers added by the broker.
 ///
 /// # Errors
-/// When its properties or its headers cannot be walked.
+/// When properties or headers are malformed.
 pub fn again(content: &Content) -> Result<Content, Malformed> {
     let properties = Properties::parse(&content.properties)?;
     let table = Table(properties.headers().unwrap_or_default());
@@ -450,10 +449,10 @@ pub fn again(content: &Content) -> Result<Content, Malformed> {
     })
 }
 
-/// How often the queue itself says that a message was delivered in vain. `acquired`: in the two numbers of RabbitMQ 4.3.
+/// The queue's own count of failed deliveries. `acquired`: as the two numbers of RabbitMQ 4.3.
 ///
 /// # Errors
-/// When the headers cannot be walked.
+/// When headers are malformed.
 pub fn native_attempts(table: Table<'_>, acquired: bool) -> Result<Attempts, Malformed> {
     let count = |name: &[u8]| -> Result<u64, Malformed> {
         let count = table.get(name)?.and_then(Value::as_integer);
@@ -470,7 +469,8 @@ pub fn native_attempts(table: Table<'_>, acquired: bool) -> Result<Attempts, Mal
     })
 }
 
-/// What the broker writes into a message that is away: it dies in the delay queue, and may be delivered from the intake queue several times.
+/// Headers that the broker adds during a delay: the message dies in the delay queue, and may be
+/// delivered several times from the intake queue.
 fn is_the_brokers(name: &[u8]) -> bool {
     is_of_deaths(name) || OF_THE_QUEUE.contains(&name)
 }
@@ -483,7 +483,6 @@ fn long(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The octet of the property.
 pub fn priority(properties: &Properties<'_>) -> Option<u8> {
     properties.get(Property::Priority)?.first().copied()
 }

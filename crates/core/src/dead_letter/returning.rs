@@ -19,38 +19,36 @@ use super::retry::{self, Away, Retry};
 use super::route::Keys;
 use super::{Death, Lookup, Rules, Target};
 
-/// A message that a client returned.
 #[derive(Clone, Copy, Debug)]
 pub struct Return<'a> {
-    /// The death that it dies if it has come back as often as it may. Its content is as it was before the first retry.
+    /// Its death if the limit is reached. The content is as before the first retry.
     pub death: Death<'a>,
     pub returned: Returned,
-    /// How often it had come back, the queue's own count included.
+    /// Earlier returns, including the queue's own count.
     pub attempts: Attempts,
-    /// When its TTL is over, if a retry has fixed that.
+    /// End of its TTL, if an earlier retry has fixed it.
     pub deadline: Option<Wall>,
-    /// The TTL that the queue gives each message, as far as that is known.
+    /// The queue's message TTL, if known.
     pub queue_ttl: Option<Duration>,
     pub delivered: Wall,
-    /// All is known that can give its queue a target. If not, the broker may know of one where nobody here does.
+    /// All sources of a dead-letter target are known. Otherwise the broker may know another one.
     pub knows_all: bool,
-    /// A copy of it dies each time that its queue refuses it.
+    /// A copy dies whenever the full queue refuses it.
     pub dies_when_full: bool,
-    /// With what it carries while it is away, it fits a frame.
+    /// It fits a frame, including its table.
     pub fits: bool,
-    /// The exchange by which it comes back, where that is not the default exchange.
+    /// Where it comes back over an exchange other than the default one.
     pub by_exchange: Option<&'a ShortStr>,
 }
 
-/// What becomes of a message that has been away.
+/// Outcome for a message after its delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CameBack {
-    /// The queue it belongs to.
     pub queue: ShortStr,
     pub disposal: Disposal,
 }
 
-/// Decides about a returned message. `None`: the broker returns it.
+/// `None`: left to the broker.
 pub fn give_back(
     of: &Return<'_>,
     retries: &Retries,
@@ -73,8 +71,8 @@ pub fn give_back(
     }
 }
 
-/// It is dead. Nothing is dropped: without a target that is known it is parked, and so is what would go round in a circle. The broker could only
-/// put it back: then the client would get it again at once, for ever.
+/// It is dead, and never dropped: without a known target, or in a cycle, it is parked. The broker
+/// could only requeue it, and the client would get it again at once, forever.
 fn dies(death: &Death<'_>, lookup: &Lookup, rules: &Rules, now: Wall) -> Disposal {
     let (target, nowhere) = match lookup {
         Lookup::Target(target) => (target.clone(), None),
@@ -164,7 +162,7 @@ fn away(
     }
 }
 
-/// A message that was on its way into its queue waits once more, as that does not take it. `None`: a copy of it would die each time.
+/// Delays a returning message again, because its queue is full. `None`: a copy would die each time.
 pub fn away_again(of: &Publication, own_user: &[u8], now: Wall) -> Option<Publication> {
     let properties = Properties::parse(&of.content.properties).ok()?;
     let (retry, original) = retry::read(&properties, own_user)?;
@@ -199,8 +197,8 @@ fn ttl(expiration: Option<&[u8]>, of_the_queue: Option<Duration>) -> Option<Dura
     own.into_iter().chain(of_the_queue).min()
 }
 
-/// Decides about a message that comes out of a delay queue. `is_delay_queue`: whether that is the name of one; `return_exchange`: the exchange that
-/// leads to a queue alone; `lookup`: where the dead letters of a queue go now. `None`: it is none that the proxy sent there.
+/// For a message from a delay queue. `is_delay_queue`: checks names; `return_exchange`: the
+/// exchange for one queue; `lookup`: the current target of a queue. `None`: not sent by the proxy.
 pub fn come_back(
     content: &Content,
     rules: &Rules,
@@ -256,8 +254,8 @@ pub fn come_back(
     Some(CameBack { queue, disposal })
 }
 
-/// Somebody let it go before its time, by a reject in the delay queue. No client can have written that entry: the proxy takes off what there was
-/// when it sends a message away.
+/// Released early by a reject in the delay queue. Clients cannot forge that entry: the proxy
+/// removes existing ones when it delays a message.
 fn is_released(properties: &Properties<'_>, is_delay_queue: impl Fn(&[u8]) -> bool) -> bool {
     let x_death = properties.headers().map(|table| Table(table).get(X_DEATH));
     let deaths = history::read(x_death.and_then(Result::ok).flatten());
@@ -265,7 +263,7 @@ fn is_released(properties: &Properties<'_>, is_delay_queue: impl Fn(&[u8]) -> bo
     newest.and_then(Entry::queue).is_some_and(is_delay_queue)
 }
 
-/// Into a delay queue: the publisher knows which there are.
+/// To a delay queue, which the publisher chooses.
 fn delayed(queue: &ShortStr, content: Content, delay: Duration) -> Publication {
     Publication {
         exchange: ShortStr::EMPTY,
@@ -280,7 +278,7 @@ fn delayed(queue: &ShortStr, content: Content, delay: Duration) -> Publication {
     }
 }
 
-/// Into the queue that it came from.
+/// To its own queue.
 fn put_back(retry: &Retry<'_>, content: Content, by_exchange: Option<&ShortStr>) -> Publication {
     let (exchange, routing_key) = match by_exchange {
         Some(exchange) => (exchange, &retry.routing_key),

@@ -12,15 +12,14 @@ use super::{Death, Dialect, Rules, Target};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Keys<'a> {
-    /// What a client sees as the routing key.
+    /// The routing key as clients see it.
     pub(super) routing_key: &'a [u8],
-    /// Those of the header `CC`.
     pub(super) cc: Vec<&'a [u8]>,
-    /// Those of `BCC`, which the broker removes.
+    /// Removed by the broker.
     pub(super) bcc: Vec<&'a [u8]>,
 }
 
-/// The text for `original-expiration`: 3.x keeps the client's own, the others the number (S3.2).
+/// The value of `original-expiration`: 3.x keeps the client's text, others the number (S3.2).
 pub(super) fn original_expiration(dialect: Dialect, expiration: &[u8]) -> Cow<'_, [u8]> {
     if dialect == Dialect::V3 {
         return Cow::Borrowed(expiration);
@@ -43,11 +42,12 @@ pub(super) fn original_expiration(dialect: Dialect, expiration: &[u8]) -> Cow<'_
 // === impl Keys ===
 
 impl<'a> Keys<'a> {
-    /// The keys with which the message had been published when it died.
+    /// The message's keys at its death.
     ///
-    /// Nobody tells whether the `CC` of a message still counts: 3.x removes the header with the key, 3.13 and 4.x leave it there. It does
-    /// when nothing died since the publication that brought it, or as long as the deaths since show the same keys. `BCC` keys are kept
-    /// with the routing key beside which they count.
+    /// Nothing shows whether `CC` still counts: 3.x removes the header with the key, 3.13 and 4.x
+    /// leave it. It counts if nothing died since the publication that brought it, or while the
+    /// deaths since show the same keys. `BCC` keys are stored with the routing key beside which
+    /// they count.
     pub(super) fn of_death(
         death: &Death<'a>,
         headers: Table<'a>,
@@ -80,7 +80,7 @@ impl<'a> Keys<'a> {
         })
     }
 
-    /// The keys for the next hop: the set key alone, or all of before.
+    /// Keys for the next hop: the dead-letter routing key alone, or all previous keys.
     pub(super) fn towards(self, target: &'a Target) -> Keys<'a> {
         match &target.routing_key {
             None => self,
@@ -92,7 +92,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Without those that `drop` names; `None` when no key is left. Another key takes the place of the routing key when that one goes.
+    /// Removes keys; `None` when none is left. Another key may become the routing key.
     pub(super) fn without(&self, drop: impl Fn(&[u8]) -> bool) -> Option<Keys<'a>> {
         let left = |keys: &[&'a [u8]]| -> Vec<&'a [u8]> {
             keys.iter().copied().filter(|key| !drop(key)).collect()
@@ -122,7 +122,7 @@ impl<'a> Keys<'a> {
             .chain(self.bcc.iter().copied())
     }
 
-    /// What an entry of x-death shows: the key, then CC; BCC stays hidden (S3.4).
+    /// For x-death: the key, then CC; BCC stays hidden (S3.4).
     pub(super) fn visible(&self) -> Vec<&'a [u8]> {
         std::iter::once(self.routing_key)
             .chain(self.cc.iter().copied())

@@ -12,16 +12,15 @@ use crate::amqp::table::{Table, Value};
 use super::headers::X_DEATH;
 use super::{history, remembered, retry};
 
-/// What a message says of its deaths.
 #[derive(Clone, Debug, Default)]
 pub struct Shown<'a> {
-    /// The entries, the newest first, each a table without its length octets.
+    /// Newest first, each a table without its length octets.
     pub entries: Vec<Cow<'a, [u8]>>,
-    /// The queue that it was on its way back to after a retry. It has died there never since.
+    /// The queue that it was returning to after a retry. It has not died there since.
     pub away_from: Option<ShortStr>,
 }
 
-/// The newest `most` entries of a message with these properties.
+/// `most`: newest entries.
 pub fn shown<'a>(properties: &Properties<'a>, most: usize) -> Shown<'a> {
     let away = properties
         .get(Property::UserId)

@@ -15,16 +15,16 @@ use crate::machine::Reason;
 use super::Death;
 use super::headers::{HeaderEdit, OF_THE_QUEUE, X_DEATH, X_LAST_DEATH};
 
-/// One death that the broker recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signal<'a> {
     pub queue: ShortStr,
     pub reason: Reason,
-    /// The exchange it had been published to before: 3.x tells only that of its first death here (S4.2).
+    /// Before its death: on 3.x only that of its first death here (S4.2).
     pub exchange: &'a [u8],
-    /// The key it had been published with, as intake exchanges set none; or one that a policy of the broker's set on the way here (S2.1).
+    /// Before its death, because intake exchanges set no key; or a key that a broker policy set on
+    /// the way here (S2.1).
     pub routing_key: &'a [u8],
-    /// How often it died there of that.
+    /// Deaths in that queue by that reason.
     pub count: i64,
     pub content: &'a Content,
 }
@@ -34,18 +34,19 @@ pub struct Signal<'a> {
 pub enum Implausible {
     #[error("its properties cannot be read")]
     Malformed,
-    /// There is no x-death, or none with a table in front.
+    /// No x-death, or its first member is no table.
     #[error("it has no x-death entry")]
     NoDeath,
-    /// A field of the newest entry is missing or of another type.
+    /// A field of the newest entry is missing or has another type.
     #[error("its newest x-death entry has no proper {0}")]
     Field(&'static str),
 }
 
-/// Reads the newest x-death entry of a message that was delivered from the intake queue with this key.
+/// Reads the newest x-death entry of a message from the intake queue. `routing_key`: of the
+/// delivery.
 ///
 /// # Errors
-/// When it is none that RabbitMQ wrote.
+/// When RabbitMQ did not write it.
 pub fn signal<'a>(routing_key: &'a [u8], content: &'a Content) -> Result<Signal<'a>, Implausible> {
     let properties = Properties::parse(&content.properties).map_err(|_| Implausible::Malformed)?;
     let headers = Table(properties.headers().ok_or(Implausible::NoDeath)?);
@@ -83,8 +84,8 @@ pub fn signal<'a>(routing_key: &'a [u8], content: &'a Content) -> Result<Signal<
     })
 }
 
-/// A message whose death cannot be read, as it is published into the parking queue: without what its queue added, and without an expiration, as if
-/// the broker had moved it. `None`: it cannot be walked.
+/// For parking an implausible signal: removes headers of its queue, and the expiration, as the
+/// broker would. `None`: malformed.
 pub fn without_death(content: &Content) -> Option<Content> {
     let properties = Properties::parse(&content.properties).ok()?;
     let headers = match properties.headers().map(Table) {
@@ -112,7 +113,7 @@ fn lookup<'a>(table: Table<'a>, name: &[u8]) -> Option<Value<'a>> {
 // === impl Signal ===
 
 impl Signal<'_> {
-    /// The death, as the rules of deaths want it.
+    /// For the rules.
     pub fn death(&self) -> Death<'_> {
         Death {
             queue: &self.queue,

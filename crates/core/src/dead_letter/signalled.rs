@@ -11,8 +11,8 @@ use super::retry::{self, Retry};
 
 const EXCHANGE: &[u8] = b"exchange";
 
-/// The signal of a death in a queue to which the message had come back, as the broker would have sent it if it had never been away: the
-/// content, and the key. `None`: it had not come back there.
+/// The signal of a death after a retry, as if the message had never been delayed: content and key.
+/// `None`: it had not come back to that queue.
 pub fn signalled(
     content: &Content,
     routing_key: &[u8],
@@ -51,8 +51,8 @@ pub fn signalled(
 }
 
 impl Retry<'_> {
-    /// The headers with the exchange, the keys and the expiration of before in the newest death, if that is one of its own: what 3.x and 3.13
-    /// count up keeps those of an earlier one (S4.2).
+    /// Restores the original exchange, keys and expiration in the newest death, if its entry is
+    /// new: 3.x and 3.13 keep those of an earlier one (S4.2).
     fn with_deaths_of_before(&self, table: Table<'_>) -> Result<Vec<u8>, Malformed> {
         let mut edit = HeaderEdit::default();
         let [_, _, last] = X_LAST_DEATH;

@@ -12,25 +12,23 @@ use super::redrive::{Here, Origin, Stays};
 use super::retry::{self, Retry};
 use super::signalled;
 
-/// A dead letter as it stands in its queue.
+/// A dead letter in its queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing<'a> {
-    /// The exchange that it came by.
     pub exchange: &'a [u8],
-    /// The key that it came by.
     pub routing_key: &'a [u8],
-    /// As the broker sent it: with the private headers.
+    /// As the broker sent it: with private headers.
     pub content: &'a Content,
 }
 
-/// A message with its own user-id, and without what retries wrote into it.
+/// With its own user-id, without headers of retries.
 pub(super) struct Itself {
     pub(super) content: Content,
-    /// It was on its way back into its queue.
+    /// Set if it was returning to its queue.
     pub(super) way_back: Option<WayBack>,
 }
 
-/// What the table of such a message says.
+/// From its table.
 pub(super) struct WayBack {
     pub(super) queue: ShortStr,
     pub(super) exchange: ShortStr,
@@ -41,10 +39,10 @@ pub(super) struct WayBack {
 // === impl Standing ===
 
 impl Standing<'_> {
-    /// Without what retries wrote into it.
+    /// Removes headers of retries.
     ///
     /// # Errors
-    /// When its properties or its headers cannot be walked.
+    /// When properties or headers are malformed.
     pub(super) fn itself(&self, here: &Here<'_>) -> Result<Itself, Malformed> {
         let content = here.bridges.content(self.content);
         let parsed = Properties::parse(&content.properties)?;
@@ -93,12 +91,12 @@ impl Standing<'_> {
         })
     }
 
-    /// Whether it came into that queue through the default exchange.
+    /// Whether it came to that queue over the default exchange.
     fn is_in(&self, queue: &[u8]) -> bool {
         self.exchange.is_empty() && self.routing_key == queue
     }
 
-    /// The key that it was published with: where it has come back to its queue, the one of before.
+    /// Its routing key; after a retry, the original one.
     pub(super) fn own_key(&self, here: &Here<'_>) -> Result<ShortStr, Stays> {
         let parsed = Properties::parse(&self.content.properties)?;
         match retry::read(&parsed, here.own_user) {

@@ -17,20 +17,22 @@ use super::private::{self, USER_ID};
 use super::proof::{self, PARKED_CAUSE, PARKED_EXCHANGE};
 use super::{Lookup, Target, history, retry};
 
-/// Causes that no time heals. Of what was implausible only its way is known, which whoever may write to an intake exchange can have chosen.
+/// Permanent causes. For an implausible signal only its route is known, which any user with write
+/// permission on an intake exchange can choose.
 const FOR_GOOD: [Cause; 4] = [
     Cause::Cycle,
     Cause::Delayed,
     Cause::Poison,
     Cause::Implausible,
 ];
-/// Causes that end when somebody knows where the dead letters of its queue go.
+/// Causes that end when the target of its queue is known.
 const WITHOUT_TARGET: [Cause; 2] = [Cause::NoTarget, Cause::TargetUnknown];
 
-/// Where a parked message was meant to go, and its properties as they were before. `None`: it has to stay. `lookup`: where the dead letters of a
-/// queue go now.
+/// The intended target of a parked message, and its original properties. `None`: it has to stay.
+/// `lookup`: the current target of a queue.
 ///
-/// What was to come back to its queue after a retry keeps the proof: its table would count for nothing without. Its TTL has gone on.
+/// A message returning after a retry keeps the proof, without which its table would not count. Its
+/// TTL has continued.
 pub fn unparked(
     properties: &[u8],
     own_user: &[u8],
@@ -89,7 +91,7 @@ pub fn unparked(
     Some((target, properties))
 }
 
-/// The properties of a message that stays parked, without what its queue added to it.
+/// For a message that stays parked: removes headers of its queue.
 pub fn of_itself(properties: &Bytes) -> Bytes {
     let edited = || {
         let parsed = Properties::parse(properties).ok()?;
@@ -108,8 +110,8 @@ pub fn of_itself(properties: &Bytes) -> Bytes {
     edited().unwrap_or_else(|| properties.clone())
 }
 
-/// The properties of a message that stays parked without its user-id, which the proxy's user may not publish: it stands in a header then, and proves
-/// nothing. `None`: it has none.
+/// For a message that stays parked, whose user-id the proxy may not publish: the user-id becomes a
+/// header without meaning. `None`: it has none.
 pub fn without_user_id(properties: &[u8]) -> Option<Bytes> {
     let parsed = Properties::parse(properties).ok()?;
     let user = parsed.get(Property::UserId)?;

@@ -18,23 +18,21 @@ use super::remembered::{self, Whole};
 use super::route::Keys;
 use super::{Death, Dialect, Rules, Target};
 
-/// All that is decided about a dead letter.
+/// All decisions about a dead letter.
 pub(super) struct Writing<'a> {
     pub(super) death: &'a Death<'a>,
     pub(super) target: &'a Target,
     pub(super) rules: &'a Rules,
     /// Seconds since 1970.
     pub(super) now: u64,
-    /// Of the message that died, and its headers.
+    /// Of the dead message, with its headers.
     pub(super) properties: Properties<'a>,
     pub(super) headers: Table<'a>,
-    /// The death that is recorded.
     pub(super) event: NewDeath<'a>,
-    /// It is the first one, as far as x-first-death-* goes (S5.1).
+    /// The first one for x-first-death-* (S5.1).
     pub(super) is_first: bool,
-    /// The history with this death.
+    /// Including this death.
     pub(super) whole: Whole<'a>,
-    /// The keys of the dead letter.
     pub(super) keys: Keys<'a>,
     /// See [`super::cycle::Automatic::queues`].
     pub(super) automatic: &'a [&'a [u8]],
@@ -44,10 +42,8 @@ pub(super) struct Writing<'a> {
 // === impl Writing ===
 
 impl Writing<'_> {
-    /// The publication.
-    ///
     /// # Errors
-    /// When the table of headers cannot be walked, or the key is over 255 octets.
+    /// When headers are malformed, or the key exceeds 255 octets.
     pub(super) fn publication(mut self) -> Result<Publication, Malformed> {
         let most = self.rules.max_history.max(1);
         let history_cut = self.whole.entries.len() > most;
@@ -79,7 +75,7 @@ impl Writing<'_> {
         })
     }
 
-    /// The fields of the header table. `most`: how many queues a lap may have.
+    /// `most`: queues in a lap.
     fn headers(&self, most: usize) -> Result<Vec<u8>, Malformed> {
         let dialect = self.rules.dialect;
         let mut edit = HeaderEdit::default();
@@ -115,7 +111,6 @@ impl Writing<'_> {
         }
     }
 
-    /// What the dead letter carries to its next death.
     fn lap(&self, most: usize) -> Lap<'_> {
         Lap {
             queues: self.automatic.iter().copied().take(most).collect(),
@@ -128,9 +123,9 @@ impl Writing<'_> {
     }
 }
 
-/// Writes the keys beside the routing key into headers, where the broker looks for them. Keys that do not count for this hop must not be
-/// there: the broker would route by them. A set key takes the header away (S3.3), even an empty one; but consumers of 3.13 and later go on
-/// seeing it.
+/// Puts the other keys in headers, where the broker looks for them. Removes keys that do not count
+/// for this hop, because the broker would route by them. A dead-letter routing key removes the
+/// header (S3.3), even an empty key; consumers of 3.13 and later still see it.
 fn put_keys<'a>(
     edit: &mut HeaderEdit<'a>,
     headers: Table<'a>,
@@ -162,7 +157,8 @@ fn put_keys<'a>(
     Ok(())
 }
 
-/// Writes down what this publication could not know, or its broker will forget. 3.x forgets nothing, and at the default exchange all is known.
+/// Adds what this publication did not know, or its broker forgets. 3.x forgets nothing, and behind
+/// the default exchange everything is known.
 fn put_lap(edit: &mut HeaderEdit<'_>, lap: &Lap<'_>, dialect: Dialect) {
     let told = dialect == Dialect::V3 && lap.exchange.is_empty();
     if lap.queues.is_empty() || told {
