@@ -61,10 +61,8 @@ pub struct App {
     notes: Vec<(String, &'static str)>,
 }
 
-/// Why the proxy cannot start.
 #[derive(Debug, Error)]
 pub enum BindError {
-    /// `worker-threads` exceeds the system's limit.
     #[error("cannot start the threads of `worker-threads`")]
     Threads(#[source] std::io::Error),
     /// A certificate file was replaced by an invalid one after the settings were read.

@@ -37,7 +37,6 @@ pub use hook_url::HookUrl;
 pub use raw::{ADMIN_CA_FILE, Mistake, Mistakes, PASSWORD, Sources, USERNAME};
 pub use url::{ManagementUrl, Secret, Upstream};
 
-/// Printed by `dlx-proxy config default`.
 pub const DEFAULT_TOML: &str = include_str!("config/default.toml");
 
 /// Limits that nobody tunes; parsed like settings.
@@ -67,7 +66,6 @@ pub struct Config {
     /// Opened at start; they count for readiness.
     pub vhosts: Vec<Vhost>,
     pub ready_when_refused: bool,
-    /// From the setting `prefix`.
     #[serde(rename = "prefix")]
     pub names: Names,
     pub mode: Mode,
@@ -101,7 +99,6 @@ pub struct Reloadable {
     pub retained_bytes: usize,
     pub max_admin_connections: usize,
     pub max_looks: usize,
-    /// Where applications write their errors.
     pub error_headers: ErrorHeaders,
     #[serde(flatten)]
     pub tls: tls::Settings,
@@ -226,7 +223,6 @@ impl Config {
 }
 
 impl Default for Config {
-    /// The values of `default.toml`.
     fn default() -> Self {
         Self::load(&Sources::default()).expect("default.toml has no mistakes: a test loads it")
     }

@@ -48,7 +48,6 @@ const HANDLED: List = List {
     more: "causes",
 };
 
-/// For `retries`, which needs no proxy.
 pub const WAITING: List = List {
     name: "delay-queues",
     usual: "vhost,queue,waiting,leaving,looked-at",
@@ -87,7 +86,6 @@ pub enum Failed {
     /// The answer lacks a field, or has another form.
     #[error("the proxy answers otherwise than expected: it may be of another version")]
     Strange,
-    /// Redrive numbers begin anew with each process.
     #[error("the proxy was restarted, which ended this redrive: what had not gone is in its queue")]
     Restarted,
 }
@@ -112,8 +110,6 @@ pub enum Outcome {
     Left,
 }
 
-/// # Errors
-/// No answer, or an unknown column.
 pub async fn dead_letters(
     client: &Client,
     asked: &DeadLetters,
@@ -168,8 +164,6 @@ async fn change(
     Ok((Said::of(&answer, &place.printing, None)?, Outcome::All))
 }
 
-/// # Errors
-/// As above.
 pub async fn handled(
     client: &Client,
     asked: &cli::Handled,
@@ -179,7 +173,6 @@ pub async fn handled(
     get(client, &path, &asked.place.printing, Some(&HANDLED)).await
 }
 
-/// `list`: `None` for an answer about one thing.
 async fn get(
     client: &Client,
     path: &str,
@@ -216,7 +209,6 @@ impl Said {
         Ok(Said::text(text, answer))
     }
 
-    /// With the notes of the answer.
     fn text(text: String, answer: &Value) -> Said {
         let left_out = answer["left-out"].as_u64().filter(|left_out| *left_out > 0);
         let left_out = left_out.map(|left_out| format!("{left_out} more are left out"));

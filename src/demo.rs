@@ -203,7 +203,6 @@ impl Names {
         }
     }
 
-    /// In the order of the table.
     fn expected(&self) -> Vec<Value> {
         let dead = |queue: &str, reason: &str, body: &str, original_expiration: &str| {
             json!({

@@ -32,7 +32,6 @@ pub fn raise() {
     }
 }
 
-/// Warns if fewer clients fit than configured.
 pub fn warn_of_few(clients: Clients, max_admin_connections: usize) {
     let (limit, room) = room(max_admin_connections);
     if let Some(max_connections) = clients.without_room(room) {

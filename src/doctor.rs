@@ -39,14 +39,12 @@ mod report;
 mod rights;
 mod unused;
 
-/// For each answer of the broker.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// As the management UI shows it.
 const NAME: &str = "dlx-proxy doctor";
 
 #[derive(Clone)]
 pub struct Patient {
-    /// With their name lookup.
     pub nodes: Vec<Node>,
     pub resolver: Resolver,
     pub access: Access,
@@ -58,10 +56,8 @@ pub struct Patient {
     pub has_record: bool,
     pub intake_queue_type: QueueType,
     pub management: Option<Api>,
-    /// Of the proxy, which need not run.
     pub admin: Option<Place>,
     pub certificates: Vec<Certified>,
-    /// The configured number.
     pub max_connections: Clients,
     pub max_admin_connections: usize,
 }

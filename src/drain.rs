@@ -18,18 +18,15 @@ use tracing::{info, warn};
 /// In the order in which they end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// No new connections.
     Listener,
     /// Clients are closed once their withheld rejects are settled.
     Sessions,
-    /// No new signals; the held ones are settled.
     Intake,
     Publisher,
     /// Last, so that the end can be watched.
     Admin,
 }
 
-/// Clones share one drain.
 #[derive(Clone, Debug)]
 pub struct Drain(Arc<Inner>);
 
@@ -51,7 +48,6 @@ struct Stage {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// All tasks ended by themselves.
     Settled,
     /// Tasks still running when the grace ended, or at a second request.
     Cut(usize),

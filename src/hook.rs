@@ -34,7 +34,6 @@ const WAITS: Waits = Waits {
     last: Duration::from_secs(5),
 };
 
-/// Clones share one queue.
 #[derive(Clone)]
 pub struct Hook(Arc<Inner>);
 
@@ -58,7 +57,6 @@ enum NotTaken {
 struct Waits {
     /// After the first failure of a batch; doubles each time.
     pause: Duration,
-    /// Time to post remaining batches at shutdown.
     last: Duration,
 }
 
@@ -74,7 +72,6 @@ struct Inner {
 // === impl Server ===
 
 impl Server {
-    /// Fails unless the server answers with success.
     async fn post(&self, body: Bytes) -> Result<(), NotTaken> {
         let request = Request::post(&self.target).header(header::CONTENT_TYPE, "application/json");
         let posting =
@@ -145,7 +142,6 @@ impl Hook {
         *waiting = Waiting::default();
     }
 
-    /// Ends when stopped and empty.
     async fn post_on(&self, stop: CancellationToken) {
         let mut is_failing = false;
         loop {
@@ -220,7 +216,6 @@ fn ended(metrics: &Metrics, outcome: &'static str, letters: usize) {
     counter.inc_by(letters as u64);
 }
 
-/// Logs once until a post succeeds.
 fn said(error: &NotTaken, again: bool) {
     match again {
         false => {

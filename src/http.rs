@@ -34,7 +34,6 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
 /// Connect timeout, whatever else is waited for.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// The body broke off, or is too long.
 pub(crate) type BadBody = Box<dyn std::error::Error + Send + Sync>;
 
 pub type Login = (Bytes, Bytes);
@@ -126,7 +125,6 @@ fn host(name: impl Display, port: u16) -> String {
     }
 }
 
-/// Fails above this length.
 pub(crate) async fn body(body: Incoming, longest: usize) -> Result<Vec<u8>, BadBody> {
     let mut body = Limited::new(body, longest);
     let mut octets = Vec::new();

@@ -23,10 +23,8 @@ mod book;
 mod handlings;
 mod published;
 
-/// Known dead-letter queues. Clones share them.
 #[derive(Clone)]
 pub struct KnownQueues {
-    /// How source queues are handled.
     pub handlings: Handlings,
     book: Arc<Mutex<Book>>,
 }
@@ -76,10 +74,8 @@ pub enum Standing {
     Unknown,
 }
 
-/// Known facts of a vhost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Ordered by name.
     pub queues: Vec<DeadLetterQueue>,
     /// Targets that lead to unknown queues, with their numbers of dead letters.
     pub unknown: Vec<(Target, u64)>,
@@ -126,7 +122,6 @@ impl KnownQueues {
         self.handlings.names.parking()
     }
 
-    /// As far as the broker reported.
     pub fn standing(&self, vhost: &Vhost, target: &Target) -> Standing {
         let told = self.book().standing(vhost, target);
         let queue = target
@@ -142,7 +137,6 @@ impl KnownQueues {
         }
     }
 
-    /// Number of parked messages by cause.
     pub fn parked(&self, vhost: &Vhost, causes: &[(ShortStr, usize)]) {
         self.book().parked(vhost, causes);
     }

@@ -28,7 +28,6 @@ use tracing::{error, info, warn};
 /// `EX_USAGE` of sysexits.h: the settings must be changed before another attempt.
 const MISTAKES: u8 = 64;
 
-/// Partial success.
 const IN_PART: u8 = 3;
 /// `EX_DATAERR` of sysexits.h: the request failed.
 const FAILED: u8 = 65;
@@ -102,7 +101,6 @@ fn carry_out(command: Command, query: Query) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// With notes on ineffective settings.
 fn print_config(config: &Config) {
     print!("{}", config.to_toml());
     for (about, why) in config.notes() {

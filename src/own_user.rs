@@ -19,7 +19,6 @@ impl OwnUser {
         format!("{command} '{begins}' '.*' '{begins}'")
     }
 
-    /// Advice for a refusal, if its words are known.
     pub fn remedy(&self, vhost: &Vhost, cause: &str) -> Option<String> {
         let (user, name) = (self.name.to_string(), quoted(&vhost.to_string()));
         Some(if cause.contains("Login was refused") {
@@ -56,7 +55,6 @@ pub fn pattern(begins: &str) -> String {
     regex::escape(begins).replace(r"\-", "-")
 }
 
-/// Quoted for a shell.
 pub fn quoted(word: &str) -> String {
     let is_plain =
         |character: char| character.is_ascii_alphanumeric() || "-_./:@".contains(character);

@@ -9,7 +9,6 @@ pub fn line(text: &str) -> String {
     escaped(text, |_| false)
 }
 
-/// Keeps line breaks and tabs.
 pub fn lines(text: &str) -> String {
     escaped(text, |character| matches!(character, '\n' | '\t'))
 }

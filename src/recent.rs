@@ -34,7 +34,6 @@ pub struct RecentDeath {
     pub dead: Arc<DeadLetter>,
 }
 
-/// Clones share the memory.
 #[derive(Clone)]
 pub struct RecentDeaths(Arc<Inner>);
 
@@ -47,7 +46,6 @@ struct Inner {
 // === impl RecentDeaths ===
 
 impl RecentDeaths {
-    /// `began`: start of the process.
     pub fn new(began: Wall) -> RecentDeaths {
         RecentDeaths(Arc::new(Inner {
             memory: Mutex::new(Memory::new(began)),

@@ -26,10 +26,8 @@ mod book;
 mod order;
 mod shown;
 
-/// Waiting time for outcomes at shutdown.
 const LAST: Duration = Duration::from_secs(5);
 
-/// Clones share the list.
 #[derive(Clone)]
 pub struct Redrives {
     walks: Walks,

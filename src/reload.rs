@@ -19,7 +19,6 @@ pub struct Reload {
 // === impl Reload ===
 
 impl Reload {
-    /// Reloads at each signal.
     pub async fn at(mut self, mut signals: Signal) {
         while signals.recv().await.is_some() {
             service::reloading();

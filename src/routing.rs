@@ -14,7 +14,6 @@ mod topic;
 pub const MOST_OCTETS: usize = 64 << 20;
 /// Per exchange or binding, beside names (measured, with allocator overhead).
 pub const OVERHEAD: usize = 320;
-/// In every vhost.
 const BUILT_IN: [(&[u8], Kind); 5] = [
     (b"amq.direct", Kind::Direct),
     (b"amq.fanout", Kind::Fanout),
@@ -33,7 +32,6 @@ pub struct Routing {
 #[derive(Clone, Debug)]
 struct Known {
     kind: Kind,
-    /// Receives unrouted messages.
     alternate: Option<ShortStr>,
 }
 
@@ -56,7 +54,6 @@ struct SortedBinding {
 }
 
 impl Default for Routing {
-    /// Only the built-in exchanges.
     fn default() -> Routing {
         let known = |(name, kind): (&[u8], Kind)| {
             let alternate = None;

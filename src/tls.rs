@@ -42,18 +42,15 @@ pub struct Settings {
     /// Instead of the host in the URL.
     #[serde(serialize_with = "none_as_empty")]
     pub upstream_tls_name: Option<String>,
-    /// For brokers that require one.
     #[serde(serialize_with = "none_as_empty")]
     pub upstream_cert_file: Option<String>,
     #[serde(serialize_with = "none_as_empty")]
     pub upstream_key_file: Option<String>,
     pub upstream_tls_verify: bool,
-    /// Served to clients and at the admin port.
     #[serde(serialize_with = "none_as_empty")]
     pub tls_cert_file: Option<String>,
     #[serde(serialize_with = "none_as_empty")]
     pub tls_key_file: Option<String>,
-    /// CAs of client certificates.
     #[serde(serialize_with = "none_as_empty")]
     pub tls_client_ca_file: Option<String>,
     pub tls_client_auth: ClientAuth,
@@ -73,7 +70,6 @@ pub enum ClientAuth {
 pub struct Uses {
     /// By AMQP or the management API.
     pub upstream: bool,
-    /// The server of `on-dead-letter`.
     pub hook: bool,
     pub clients: bool,
     pub admin: bool,

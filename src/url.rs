@@ -6,18 +6,14 @@ use std::net::Ipv6Addr;
 
 use percent_encoding::percent_decode_str;
 
-/// A password may have been meant.
 const UNESCAPED: &str = "an `@`, `/`, `?`, `#` or `%` that belongs to a user, a password or a name is written as %40, %2F, %3F, %23 or %25";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Url<'a> {
-    /// Before `://`.
     pub(crate) scheme: &'a str,
     /// Without escapes; the password may be missing.
     pub(crate) user: Option<(String, Option<String>)>,
-    /// Separated by commas.
     hosts: &'a str,
-    /// Path and query.
     target: &'a str,
 }
 
@@ -68,8 +64,6 @@ impl<'a> Url<'a> {
         hosts.ok_or("a host or port in it cannot be read")
     }
 
-    /// # Errors
-    /// As [`Url::hosts`], or several hosts.
     pub(crate) fn host(&self) -> Result<Host, &'static str> {
         match <[Host; 1]>::try_from(self.hosts()?) {
             Ok([host]) => Ok(host),
@@ -77,7 +71,6 @@ impl<'a> Url<'a> {
         }
     }
 
-    /// Path and query for HTTP.
     pub(crate) fn target(&self) -> String {
         match self.target.starts_with('/') {
             true => self.target.to_owned(),

@@ -79,7 +79,6 @@ pub struct Api {
     pub files: Files,
     pub watches: Watches,
     pub known: KnownQueues,
-    /// From the settings; pages start with them.
     pub vhosts: Arc<[Vhost]>,
 }
 

@@ -31,7 +31,6 @@ pub(super) struct Exported {
     lines: Vec<u8>,
     octets: usize,
     room: usize,
-    /// Its part of the memory for all files.
     taken: Taken,
     cut: Option<Cut>,
 }
@@ -39,7 +38,6 @@ pub(super) struct Exported {
 #[derive(Clone, Copy)]
 enum Cut {
     Octets,
-    /// No memory because of other files.
     Busy,
 }
 
@@ -126,7 +124,6 @@ impl Exported {
         }
     }
 
-    /// Writes a line whole or, on error, not at all.
     fn write(&mut self, line: &impl Serialize) -> Result<(), Cut> {
         let before = self.lines.len();
         let mut writer = Room {

@@ -46,9 +46,7 @@ pub struct Files {
 #[derive(Clone, Default)]
 pub struct Unread(SlowDown);
 
-/// A file being received, or a part of one.
 pub(super) struct Part {
-    /// The number of its first line.
     pub(super) first: u64,
     pub(super) octets: Body,
 }

@@ -6,13 +6,11 @@ use super::problem::Problem;
 use crate::amqp::content::Content;
 use crate::letter::Line;
 
-/// Messages with their line numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Incoming {
     pub(super) messages: Vec<Content>,
     pub(super) lines: Vec<u64>,
     ended: u64,
-    /// An incomplete line.
     begun: Vec<u8>,
 }
 

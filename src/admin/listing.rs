@@ -69,8 +69,6 @@ pub(super) struct Shown {
     pub(super) notes: Vec<String>,
 }
 
-/// # Errors
-/// When a parameter is invalid.
 pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, Problem> {
     let header = |pair: Vec<u8>| match pair.iter().position(|octet| *octet == b'=') {
         Some(at) => Ok((pair[..at].to_vec(), pair[at + 1..].to_vec())),
@@ -186,8 +184,6 @@ impl Counted {
 // === impl Found ===
 
 impl Found {
-    /// # Errors
-    /// When `id` is no message id.
     pub(super) fn new(id: &[u8], errors: ErrorHeaders) -> Result<Found, Problem> {
         let id = String::from_utf8_lossy(id).into_owned();
         let id = id
@@ -204,7 +200,6 @@ impl Found {
         })
     }
 
-    /// Checks a message. False when it is the one.
     pub(super) fn see(&mut self, mut letter: Letter) -> bool {
         if self.detail.is_none() && self.wanted.takes(&letter) {
             letter.body.truncate(SHOWN);

@@ -22,7 +22,6 @@ pub(super) struct Credentials {
     password: Bytes,
 }
 
-/// Why the broker is not asked.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(super) enum NoCredentials {
     #[error("log in with a name and password of the broker's (HTTP Basic)")]

@@ -305,7 +305,6 @@ impl Looks {
         self.slow_down.attempt(peer, credentials)
     }
 
-    /// Counts the login as accepted or failed.
     pub(super) fn came(&self, attempt: Attempt, failure: Option<&Failure>) {
         match failure {
             Some(Failure::Login(_)) => self.slow_down.failed(attempt),

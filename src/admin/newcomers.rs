@@ -7,12 +7,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// Guaranteed time for a request to arrive.
 const TO_ASK: Duration = Duration::from_millis(100);
 /// Guaranteed time to read an answer of an open path.
 const TO_READ: Duration = Duration::from_secs(1);
 
-/// By number. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Newcomers(Arc<Mutex<BTreeMap<u64, Newcomer>>>);
 
@@ -36,7 +34,6 @@ impl Newcomers {
         cut_off
     }
 
-    /// It requested an open path.
     pub(super) fn reads(&self, number: u64) {
         if let Some(newcomer) = self.all().get_mut(&number) {
             newcomer.until = Instant::now() + TO_READ;

@@ -5,7 +5,6 @@ use std::time::Duration;
 /// Octets a second. Slower peers hold resources that others wait for.
 const SLOWEST: u64 = 64 << 10;
 
-/// Added to the basic timeout.
 pub(super) fn time_for(octets: u64) -> Duration {
     Duration::from_millis(octets.saturating_mul(1000) / SLOWEST)
 }

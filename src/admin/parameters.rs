@@ -10,11 +10,9 @@ use percent_encoding::percent_decode_str;
 use super::problem::Problem;
 use crate::amqp::ids::{ShortStr, Vhost};
 
-/// Prefixes of the vhost: pages and API.
 const VHOSTS: [&str; 2] = ["/vhosts/", "/api/v1/vhosts/"];
 const API: &str = "/api/";
 
-/// The vhost, queue and message in a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) vhost: Vhost,
@@ -24,7 +22,6 @@ pub(super) struct Place {
     pub(super) last: Vec<u8>,
 }
 
-/// In order, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parameters(Vec<(String, Vec<u8>)>);
 
@@ -160,8 +157,6 @@ impl Parameters {
         }
     }
 
-    /// # Errors
-    /// When it is no number of this range.
     pub(super) fn number<T>(
         &mut self,
         name: &str,
@@ -190,7 +185,6 @@ impl Parameters {
     }
 }
 
-/// Often an unset shell variable.
 pub(super) fn is_empty(name: &str) -> Problem {
     bad(format_args!(
         "{name}: it is empty; write a value, or leave it out"

@@ -12,7 +12,6 @@ use super::slow_down::ComeBackAfter;
 use crate::walk::Failure;
 
 const JSON: &str = "application/problem+json";
-/// Makes browsers ask for credentials.
 const CHALLENGE: &str = "Basic realm=\"RabbitMQ\", charset=\"UTF-8\"";
 
 #[derive(Clone, Debug, PartialEq, Eq)]

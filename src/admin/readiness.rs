@@ -15,7 +15,6 @@ use crate::net::nodes::Nodes;
 use crate::own_user::OwnUser;
 use crate::telemetry::Metrics;
 
-/// Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Readiness(Arc<Mutex<State>>);
 
@@ -26,7 +25,6 @@ struct State {
     /// Only vhosts of the settings: a vhost named by a client must not make the proxy unready for
     /// others.
     vhosts: BTreeMap<Vhost, Links>,
-    /// For advice about refusals.
     own_user: Option<OwnUser>,
     ready_when_refused: bool,
     /// For reasons of a link that is down.
@@ -53,7 +51,6 @@ enum Link {
     Refused(Refusal),
 }
 
-/// Queues are left to the broker.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Refusal {
     cause: String,
@@ -64,7 +61,6 @@ struct Refusal {
 // === impl Readiness ===
 
 impl Readiness {
-    /// Neither listening nor connected.
     pub fn new(vhosts: impl IntoIterator<Item = Vhost>) -> Self {
         let vhosts = vhosts
             .into_iter()
@@ -95,7 +91,6 @@ impl Readiness {
         });
     }
 
-    /// Whether readiness depends on that vhost.
     pub fn awaits(&self, vhost: &Vhost) -> bool {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         !state.ready_when_refused && state.vhosts.contains_key(vhost)
@@ -109,7 +104,6 @@ impl Readiness {
         self.change(|state| state.draining = true);
     }
 
-    /// Other facts change nothing.
     pub fn observe(&self, vhost: &Vhost, event: &Event) {
         let learn = |links: &mut Links| match event {
             // It works once it says so.

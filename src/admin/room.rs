@@ -14,7 +14,6 @@ use crate::telemetry::Metrics;
 const FILES: usize = 3;
 /// Granularity of the total.
 const SHARES: usize = 1024;
-/// Waiting time for the first share.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
@@ -24,7 +23,6 @@ pub struct Room {
     metrics: Metrics,
 }
 
-/// A file's part, until dropped.
 pub(super) struct Taken {
     room: Room,
     shares: OwnedSemaphorePermit,
@@ -42,8 +40,6 @@ impl Room {
         }
     }
 
-    /// # Errors
-    /// When other files take everything.
     pub(super) async fn begin(&self) -> Result<Taken, Problem> {
         let all = self.limits.now().look_bytes.saturating_mul(FILES);
         let mut first = self.free.clone().try_acquire_owned().ok();

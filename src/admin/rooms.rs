@@ -32,7 +32,6 @@ impl Rooms {
         self.connections.acquire(met).await
     }
 
-    /// For a request that is not of an open path.
     pub(super) fn request(&self) -> Permit {
         self.requests.try_acquire()
     }

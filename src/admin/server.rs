@@ -60,10 +60,8 @@ dlx-proxy
 `admin-api = true` adds dead letters, for users of the broker.
 ";
 
-/// Open paths: no other request delays them.
 const OPEN: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
-/// Prometheus' Accept value.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Octets of a connection waiting to be written, and of a request head.
@@ -72,7 +70,6 @@ const BUFFER: usize = 64 << 10;
 const FULL: &str =
     "as many requests as `max-admin-connections` allows are worked on already; try again soon";
 
-/// Time to finish an answer at shutdown.
 const LAST_ANSWER: Duration = Duration::from_millis(250);
 
 #[derive(Clone)]
@@ -85,7 +82,6 @@ pub struct Server {
     pub api: Option<Api>,
 }
 
-/// The state of an answer, for its timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The peer has to send its request, or to read its answer.

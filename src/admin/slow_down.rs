@@ -13,11 +13,9 @@ use tokio::sync::Semaphore;
 
 use super::login::Credentials;
 
-/// Delay after the first failure.
 const FIRST: Duration = Duration::from_millis(250);
 /// Maximum delay; a longer wait is refused.
 const LONGEST: Duration = Duration::from_secs(8);
-/// Failures are forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Remembered lines. Above this number the one idle for longest is dropped.
 const MOST: usize = 10_000;
@@ -41,7 +39,6 @@ pub(super) struct Attempt {
     login: u64,
 }
 
-/// Refused; retry after this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ComeBackAfter(pub(super) Duration);
 

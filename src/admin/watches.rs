@@ -46,8 +46,6 @@ impl Watches {
         &self.recent
     }
 
-    /// # Errors
-    /// When all permits are taken.
     pub(super) async fn permit(&self) -> Result<Permit, Problem> {
         let permit = timeout(PATIENCE, self.permits.acquire(|| {})).await;
         permit.map_err(|_| Problem::busy("as many live answers as there may be go on already"))

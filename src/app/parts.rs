@@ -223,7 +223,6 @@ fn access(config: &Config, certificates: &Certificates) -> Access {
     }
 }
 
-/// Reads the files once more.
 fn certificates(config: &Config) -> Result<Certificates, BindError> {
     let (settings, uses) = (&config.reloadable.tls, config.tls_uses());
     Certificates::load(settings, uses, Metrics::new()).map_err(BindError::certificates)

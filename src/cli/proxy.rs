@@ -71,8 +71,6 @@ pub enum Output {
 // === impl Proxy ===
 
 impl Proxy {
-    /// # Errors
-    /// As [`AdminPort::place`].
     pub fn client(&self) -> anyhow::Result<Client> {
         let said = |flag: &Option<String>, variable| {
             let said = flag.clone().or(std::env::var(variable).ok());

@@ -189,7 +189,6 @@ impl Checker {
             .push(Mistake::new(place, Some(subject.into()), problem));
     }
 
-    /// Rejects repetitions.
     fn list<T: PartialEq>(
         &mut self,
         name: &str,
@@ -305,7 +304,6 @@ fn text(value: &Value) -> Option<String> {
     value.clone().into_string().ok()
 }
 
-/// Approximately as TOML.
 fn shown(value: &Value) -> String {
     match (&value.kind, text(value)) {
         (ValueKind::String(text), _) => format!("{:?}", hidden(text)),

@@ -25,7 +25,6 @@ pub static RELOADED: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub name: String,
-    /// Old and new value, or the change of policies.
     what: String,
 }
 

@@ -18,7 +18,6 @@ use crate::url::hidden;
 const FIXED: &str = "the fixed values";
 pub(super) const DEFAULTS: &str = "the defaults";
 const ENVIRONMENT_PREFIX: &str = "DLX_PROXY_";
-/// Same as `--config`.
 const ENVIRONMENT_FILE: &str = "DLX_PROXY_CONFIG";
 /// Not settings, but read by the commands that ask a proxy.
 const OF_COMMANDS: [&str; 3] = [USERNAME, PASSWORD, ADMIN_CA_FILE];
@@ -48,7 +47,6 @@ pub struct Sources {
     pub may_fix: bool,
 }
 
-/// One per line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{}", lines(.0))]
 pub struct Mistakes(pub Vec<Mistake>);
@@ -63,11 +61,9 @@ pub struct Mistake {
 }
 
 pub(super) struct Raw {
-    /// Values of the strongest source.
     pub(super) values: Map<String, Value>,
     /// `default.toml` without `policy`, and `fixed.toml`.
     pub(super) defaults: Map<String, Value>,
-    /// Unreadable sources, and unknown names.
     pub(super) mistakes: Vec<Mistake>,
 }
 

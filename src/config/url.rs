@@ -12,7 +12,6 @@ use crate::url::Url;
 /// Clients choose their vhosts; the proxy's own connections use those of the setting `vhosts`.
 const NO_VHOST: &str = "leave out the path: the proxy serves all vhosts, and `vhosts` names those that it connects to at its start (`vhosts = [\"orders\"]`)";
 
-/// Includes the proxy's own credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
     pub tls: bool,
@@ -115,7 +114,6 @@ impl Serialize for Upstream {
 // === impl Secret ===
 
 impl Secret {
-    /// For the one place that sends it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -150,7 +148,6 @@ impl ManagementUrl {
         }
     }
 
-    /// The same, of a URL that may have a query.
     pub(super) fn of(url: &Url<'_>) -> Result<Self, &'static str> {
         let (tls, port) = match url.scheme {
             "http" => (false, 80),

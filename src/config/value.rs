@@ -21,7 +21,6 @@ use crate::url::hidden;
 use super::hook_url::HookUrl;
 use super::url::{ManagementUrl, Upstream};
 
-/// AMQP's limit for names and keys.
 pub(super) const SHORTSTR: usize = 255;
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -170,7 +169,6 @@ pub(super) fn wait_or_never(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The default is a share of `memory`.
 pub(super) fn part(of_memory: usize) -> impl Fn(&str) -> Result<usize, String> {
     move |text| match text {
         "auto" => Ok(of_memory),
@@ -187,7 +185,6 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Serde's error for an unknown word.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct WriteOneOf(String);

@@ -27,8 +27,6 @@ struct Imported {
     cause: Option<String>,
 }
 
-/// # Errors
-/// No answer.
 pub(super) async fn export(client: &Client, path: &str) -> Result<(Said, Outcome), Failed> {
     let file = client.ask(Method::GET, path, Bytes::new()).await?;
     let text = String::from_utf8_lossy(&file);
@@ -84,7 +82,6 @@ pub(super) async fn import(
     Ok((said, all.outcome()))
 }
 
-/// The next lines unchanged, and their number.
 fn part(lines: &mut dyn BufRead) -> io::Result<(Vec<u8>, u64)> {
     let (mut part, mut number) = (Vec::new(), 0);
     while number < LINES && part.len() < OCTETS {

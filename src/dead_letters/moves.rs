@@ -230,7 +230,6 @@ async fn to_its_end(
     }
 }
 
-/// One line that fits a terminal.
 fn progress(shown: &Value) -> String {
     let number = |name: &str| shown[name].as_u64().unwrap_or(0);
     let ready = shown["ready"].as_u64();
@@ -279,7 +278,6 @@ impl Screen {
         }
     }
 
-    /// Erases the progress line before other output.
     fn clear(&mut self) {
         if std::mem::take(&mut self.is_drawn) {
             eprint!("\r\x1b[K");

@@ -11,14 +11,12 @@ use crate::letter::rfc_3339;
 use crate::machine::Wall;
 use crate::plain;
 
-/// Cells for people are cut here.
 const WIDEST: usize = 60;
 
 pub struct List {
     pub(super) name: &'static str,
     /// Default columns, in the form of `--columns`.
     pub(super) usual: &'static str,
-    /// Printed below the answer, for people.
     pub(super) more: &'static str,
 }
 
@@ -79,7 +77,6 @@ fn table(objects: &[Value], columns: &[String], headed: bool) -> String {
     aligned(&table)
 }
 
-/// Short facts in rows, the others below.
 pub(super) fn facts(of: &Value, columns: &[String]) -> String {
     let is_told = |(name, value): &(&String, &Value)| {
         *name != "notes" && !is_empty(value) && (columns.is_empty() || columns.contains(name))

@@ -15,7 +15,6 @@ const OWN: [&str; 3] = ["queue", "approve", "no-wait"];
 #[derive(Clone, Debug, Default)]
 pub struct Query(Vec<String>);
 
-/// `names`: segments below the vhost.
 pub(super) fn path<const N: usize>(place: &Place, names: [&dyn AsRef<OsStr>; N]) -> String {
     let octets = |name: &OsStr| escaped(name.as_encoded_bytes());
     let names = names.map(|name| format!("/{}", octets(name.as_ref())));

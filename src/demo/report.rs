@@ -20,7 +20,6 @@ pub struct Wrong(pub Vec<String>);
 // === impl DeadLetters ===
 
 impl DeadLetters {
-    /// In the expected order.
     pub(super) fn new(expected: Vec<Value>, mut seen: Vec<Value>) -> DeadLetters {
         let place = |seen: &Value| expected.iter().position(|it| it["body"] == seen["body"]);
         seen.sort_by_key(|seen| place(seen).unwrap_or(usize::MAX));

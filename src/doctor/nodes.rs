@@ -31,7 +31,6 @@ pub(super) struct Entered {
     pub(super) connection: Connection,
 }
 
-/// What a node sends before the login.
 struct Greeting {
     version: String,
     /// When the first certificate of its chain expires.

@@ -13,7 +13,6 @@ use crate::objects::Names;
 use super::quoted;
 
 const STREAMS: &str = "streams";
-/// A limit that no queue reaches.
 const UNMET: u64 = 2_000_000_000;
 /// Recommended by docs/operations.md; more if other policies have as much.
 const PRIORITY: i64 = 999;
@@ -22,7 +21,6 @@ const PRIORITY: i64 = 999;
 pub(super) struct Acts {
     pub(super) policy: String,
     pub(super) queues: Vec<String>,
-    /// Harmful keys, each with its effect.
     pub(super) keys: Vec<String>,
 }
 
@@ -33,7 +31,6 @@ pub(super) struct Shield {
     pub(super) name: String,
     pub(super) priority: i64,
     pub(super) pattern: String,
-    /// Harmless parts of the current policy.
     pub(super) definition: BTreeMap<String, Value>,
 }
 

@@ -16,7 +16,6 @@ pub(super) async fn examine(patient: &Patient, api: &Api, report: &mut Report) {
     writers(patient, permissions, report);
 }
 
-/// `None`: this is not possible.
 fn writers(
     patient: &Patient,
     permissions: Result<Option<Vec<ListedPermission>>, NoAnswer>,

@@ -11,7 +11,6 @@ pub enum Kind {
     Ok,
     /// Worth knowing, but possibly intended.
     Note,
-    /// Does not work, or will not.
     Problem,
 }
 
@@ -20,7 +19,6 @@ pub struct Finding {
     pub kind: Kind,
     pub about: String,
     pub says: String,
-    /// A command or a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }

@@ -192,7 +192,6 @@ impl<'a> Rights<'a> {
         format!("{begins}{}", self.nowhere)
     }
 
-    /// Uses the name of a missing object.
     async fn may(&self, deed: Deed, name: &str) -> Result<bool, String> {
         let channel = self.channel().await?;
         let answer = match deed {
@@ -285,7 +284,6 @@ async fn within<T>(answer: impl Future<Output = T>) -> Result<T, String> {
     answer.map_err(|_| "no answer in time".to_owned())
 }
 
-/// The broker's reply code of a closed channel.
 pub(super) fn code(error: &lapin::Error) -> Option<u16> {
     match error.kind() {
         ErrorKind::ProtocolError(said) => Some(said.get_id()),

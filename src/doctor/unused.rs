@@ -4,7 +4,6 @@ use crate::management::{Api, ListedPolicy};
 
 use super::{Patient, Report};
 
-/// Exchanges listed by name.
 const NAMED: usize = 10;
 
 pub(super) async fn examine(

@@ -17,11 +17,9 @@ const MOST_OCTETS: usize = 256 << 10;
 const HEAD: &[u8] = b"{\"dead-letters\":[";
 const TAIL: &[u8] = b"]}";
 
-/// In the order of their outcomes.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     letters: VecDeque<(Vhost, Wall, Arc<DeadLetter>)>,
-    /// Those in the batch being posted.
     taken: usize,
 }
 
@@ -63,12 +61,10 @@ impl Waiting {
         self.taken
     }
 
-    /// Whether the next batch is full.
     pub(super) fn fill_a_batch(&self) -> bool {
         self.letters.len() >= MOST_LETTERS
     }
 
-    /// The oldest ones, as one batch.
     pub(super) fn take(&mut self) -> Option<Batch> {
         let mut body = HEAD.to_vec();
         let mut letters = 0;
@@ -95,7 +91,6 @@ impl Waiting {
         (letters > 0).then_some(Batch { letters, body })
     }
 
-    /// The batch was posted or dropped.
     pub(super) fn done(&mut self) {
         self.taken = 0;
     }

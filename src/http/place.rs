@@ -26,7 +26,6 @@ impl Place {
         }
     }
 
-    /// Parses `name:port`, without TLS.
     pub fn named(text: &str) -> Option<Place> {
         let (host, port) = text.rsplit_once(':')?;
         let fits = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet);

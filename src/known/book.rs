@@ -16,14 +16,11 @@ mod queue;
 pub(super) const MOST_QUEUES: usize = 200;
 const MOST_QUEUES_IN_ALL: usize = 1000;
 const MOST_VHOSTS: usize = 200;
-/// Named exchanges per vhost.
 const MOST_EXCHANGES: usize = 100;
 /// Keys per exchange. Bounded, because each message may have its own.
 const MOST_KEYS: usize = 16;
 
-/// Quiet queues that are counted at once.
 const SELDOM_AT_ONCE: usize = 20;
-/// Interval for reading the targets of queues.
 const TARGETS_AGAIN: Duration = Duration::from_secs(10);
 /// Minimum interval of surveys for new targets.
 const SURVEY_FOR_NEW: Duration = Duration::from_secs(60);
@@ -42,24 +39,19 @@ struct OfVhost {
     left_out: u64,
     /// Expected queues and targets beyond the limit.
     uncounted: usize,
-    /// Last reading of targets.
     expected: Option<Mono>,
-    /// As of the last try, by cause.
     parked: Vec<(ShortStr, usize)>,
-    /// When a survey was requested.
     surveyed: Option<Mono>,
     /// Some targets are newer than the last survey.
     has_new: bool,
 }
 
-/// Where a named exchange leads with a key.
 #[derive(Debug, Default)]
 struct Aim {
     /// The target of a known queue.
     is_expected: bool,
     leads_to: Leads,
     dead_letters: u64,
-    /// Kept until it is known where they went.
     published: Published,
 }
 
@@ -67,20 +59,15 @@ struct Aim {
 pub(super) enum Leads {
     #[default]
     New,
-    /// There is no such exchange.
     Nowhere,
     /// Unknown exchange type, or too many bindings.
     Unknown,
-    /// As of the last survey.
     To(BTreeSet<ShortStr>),
 }
 
-/// Destination of a publication.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Went<'a> {
-    /// Through the default exchange.
     Queue(&'a ShortStr),
-    /// The parking queue of that name.
     Parking(&'a ShortStr),
     Exchange(&'a ShortStr, &'a ShortStr),
 }
@@ -88,7 +75,6 @@ pub(super) enum Went<'a> {
 // === impl Book ===
 
 impl Book {
-    /// Records a confirmed dead letter.
     pub(super) fn sent(&mut self, vhost: &Vhost, went: Went<'_>, now: Mono) {
         let room = self.room();
         if let Some(of) = self.of(vhost) {
@@ -131,7 +117,6 @@ impl Book {
         self.0.get_mut(vhost)
     }
 
-    /// As far as the broker reported.
     pub(super) fn standing(&self, vhost: &Vhost, target: &Target) -> Standing {
         let Some(of) = self.0.get(vhost) else {
             return Standing::Unknown;
@@ -194,7 +179,6 @@ impl Book {
         }
     }
 
-    /// If so, the survey counts as begun.
     pub(super) fn wants_survey(&mut self, vhost: &Vhost, now: Mono) -> bool {
         let Some(of) = self.0.get_mut(vhost) else {
             return false;
@@ -287,7 +271,6 @@ impl Book {
     }
 }
 
-/// Resolves targets with a survey.
 pub(super) fn resolve(routing: &Routing, targets: Vec<Target>) -> Vec<(Target, Leads)> {
     let resolved = targets.into_iter().map(|target| {
         let key = target.routing_key.as_ref().map(|key| key.as_bytes());
@@ -306,7 +289,6 @@ fn own(name: &ShortStr) -> ShortStr {
     ShortStr::copy(name.as_bytes()).unwrap_or_default()
 }
 
-/// Adds the queue if there is room.
 fn entry<'a>(
     queues: &'a mut BTreeMap<ShortStr, Queue>,
     name: &ShortStr,
@@ -386,7 +368,6 @@ impl OfVhost {
         });
     }
 
-    /// Replaces a queue that may be empty.
     fn make_room(&mut self) -> Option<()> {
         let mut queues = self.queues.iter();
         let name = queues.find(|(_, queue)| queue.may_go())?.0.clone();
@@ -417,7 +398,6 @@ impl OfVhost {
         }
     }
 
-    /// `None`: over the limit.
     fn aimed(&mut self, exchange: &ShortStr, key: &ShortStr, now: Mono) -> Option<()> {
         let aim = aim(&mut self.targets, exchange, Some(key))?;
         aim.dead_letters += 1;

@@ -14,7 +14,6 @@ use crate::registry::policy::Mode;
 use crate::registry::redeclared::Existing;
 use crate::telemetry::Metrics;
 
-/// Clones share their sources.
 #[derive(Clone)]
 pub struct Handlings {
     pub catalogue: Catalogue,
@@ -73,7 +72,6 @@ impl Handlings {
             .collect()
     }
 
-    /// Each dead-letter target once.
     pub(super) fn targets(&self, vhost: &Vhost) -> BTreeSet<Target> {
         let targets = self.of(vhost).into_iter();
         let targets = targets.filter_map(|(_, handling)| handling.target);

@@ -33,7 +33,6 @@ struct Run {
     number: u64,
 }
 
-/// Result of a count, kept for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) messages: u64,
@@ -75,7 +74,6 @@ impl Published {
         }
     }
 
-    /// Publications after that time.
     fn since(&self, then: Mono) -> u64 {
         let newest = self.runs.iter().rev();
         newest
@@ -84,7 +82,6 @@ impl Published {
             .sum()
     }
 
-    /// Time of the `n`-th newest publication.
     fn newest(&self, n: u64) -> Option<Mono> {
         let mut left = n.checked_sub(1)?;
         for run in self.runs.iter().rev() {
@@ -96,7 +93,6 @@ impl Published {
         None
     }
 
-    /// Drops the oldest above this number.
     fn keep(&mut self, most: u64) {
         while self.number > most
             && let Some(run) = self.runs.front_mut()

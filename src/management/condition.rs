@@ -33,7 +33,6 @@ pub(super) struct Condition {
 // === impl Condition ===
 
 impl Condition {
-    /// `policies`: the effective policy definition.
     pub(super) fn trouble(&self, policies: &Value) -> Option<Trouble> {
         self.bounded(policies).or_else(|| self.state())
     }

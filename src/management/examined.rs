@@ -27,7 +27,6 @@ pub struct ListedPolicy {
 pub struct ListedPermission {
     pub user: String,
     pub vhost: String,
-    /// A pattern of names, like the other two.
     pub configure: String,
     pub write: String,
     pub read: String,

@@ -105,7 +105,6 @@ impl Api {
 // === impl Connection ===
 
 impl Connection {
-    /// `read` extracts the needed parts of the JSON.
     pub(super) async fn get<T: Send + 'static>(
         &mut self,
         path: String,
@@ -161,7 +160,6 @@ impl Connection {
         }
     }
 
-    /// The server's clock.
     pub(super) async fn date(&mut self, path: &str) -> Result<SystemTime, NoAnswer> {
         let answer = self.answer(path).await?;
         let date = answer.headers().get(header::DATE);

@@ -70,7 +70,6 @@ struct ListedBinding<'a> {
     routing_key: Cow<'a, str>,
 }
 
-/// An exchange with its policy.
 pub(super) type Found = (Exchange, Option<String>);
 
 pub(super) fn exchanges(json: &[u8]) -> serde_json::Result<Vec<Found>> {

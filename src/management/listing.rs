@@ -42,7 +42,6 @@ const AT_FIRST: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 const COLUMNS: &str =
     "disable_stats=true&columns=name,durable,auto_delete,exclusive,arguments,type";
-/// Single questions on one connection.
 const MOST_AT_ONCE: usize = 100;
 
 pub(super) struct Listing {
@@ -159,7 +158,6 @@ impl Listing {
         Ok(())
     }
 
-    /// Many sessions may wait for one answer.
     async fn answer(&self, mut questions: mpsc::Receiver<Question>) {
         let mut batch: Vec<Question> = Vec::new();
         while questions.recv_many(&mut batch, MOST_AT_ONCE).await > 0 {

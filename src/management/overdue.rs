@@ -18,9 +18,7 @@ pub(super) struct Watched(BTreeMap<u64, Seen>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// Messages that should have left.
     Overdue { millis: u64, messages: u64 },
-    /// No longer, or the queue was deleted.
     Over { millis: u64 },
 }
 
@@ -109,7 +107,6 @@ mod tests {
 
     const OVER: News = News::Over { millis: 1000 };
 
-    /// Of ten messages, these are overdue.
     fn stuck(leaving: u64) -> Watched {
         let mut watched = Watched::default();
         for _ in 1..LOOKS {

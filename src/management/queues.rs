@@ -23,7 +23,6 @@ const DELIVERY_LIMIT: [&str; 2] = ["x-delivery-limit", "delivery-limit"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayQueue {
     pub millis: u64,
-    /// All messages. `None`: unknown yet.
     pub messages: Option<u64>,
     /// Dead-lettered and unconfirmed; AMQP counts exclude them. `None`: unknown yet.
     pub leaving: Option<u64>,
@@ -34,7 +33,6 @@ pub struct DelayQueue {
 pub(super) struct OwnQueues {
     /// The shortest delay first.
     pub(super) delays: Vec<DelayQueue>,
-    /// Of queues of all kinds.
     pub(super) conditions: Vec<(ShortStr, Option<Trouble>)>,
 }
 
@@ -154,7 +152,6 @@ fn delay_of(queue: &[u8], names: &Names) -> Option<u64> {
     }
 }
 
-/// The shortest delay first.
 fn read_all(listed: &[Listed], names: &Names) -> Vec<DelayQueue> {
     let found = listed.iter().filter_map(|listed| listed.read(names));
     let mut found: Vec<_> = found.collect();
@@ -165,7 +162,6 @@ fn read_all(listed: &[Listed], names: &Names) -> Vec<DelayQueue> {
 // === impl Listed ===
 
 impl Listed {
-    /// `None`: only the beginning of its name fits.
     fn read(&self, names: &Names) -> Option<DelayQueue> {
         let [argument, key] = DELIVERY_LIMIT;
         let of_map =

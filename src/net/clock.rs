@@ -24,7 +24,6 @@ pub struct SystemClock {
     start: Instant,
 }
 
-/// Created when first needed.
 #[derive(Debug, Default)]
 pub struct Timer(Option<(Mono, Pin<Box<Sleep>>)>);
 

@@ -25,13 +25,11 @@ const HEAD_START: Duration = Duration::from_secs(1);
 /// For everything, including name lookup. Clients wait about as long for the first bytes.
 const IN_ALL: Duration = Duration::from_secs(10);
 
-/// Clients' connections have the same type.
 pub type Line = Watched<Socket>;
 
 #[derive(Clone, Debug)]
 pub struct Dialer {
     pub nodes: Nodes,
-    /// The layers below AMQP.
     pub way: Way,
     /// To accept, including the TLS handshake.
     pub within: Duration,
@@ -40,7 +38,6 @@ pub struct Dialer {
 #[derive(Clone, Debug)]
 pub struct Way {
     pub tls: Option<tls::Connector>,
-    /// Whether to send a PROXY header.
     pub told: Told,
 }
 

@@ -48,7 +48,6 @@ pub trait Outlet<M: Machine> {
         cx: &mut Context<'_>,
     );
 
-    /// For counters.
     fn count(&mut self, _from: Leg, _bytes: usize) {}
 }
 
@@ -79,7 +78,6 @@ pub struct Drive<M: Machine, O, S, C: Clock> {
 // === impl Drive ===
 
 impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
-    /// Both legs are connected.
     pub fn session(
         machine: M,
         outlet: O,
@@ -431,7 +429,6 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
-    /// When to act without events.
     fn due(&self) -> Option<Mono> {
         if self.last_words.is_some() {
             return self.last_words;

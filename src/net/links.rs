@@ -43,9 +43,7 @@ pub struct Opener {
     pub dialer: Dialer,
     /// Without vhost, owner and delay queues.
     pub publisher: publisher::Settings,
-    /// Without the vhost.
     pub intake: intake::Settings,
-    /// Without the vhost.
     pub recorder: recorder::Settings,
     pub watchdog: Option<Watchdog>,
     pub known: KnownQueues,

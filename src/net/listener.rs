@@ -46,7 +46,6 @@ pub struct Listener {
 
 type SessionDrive = Drive<Session, SessionOutlet, Watched<Socket>, SystemClock>;
 
-/// Logs and counts facts of a session.
 struct SessionTelemetry {
     reporter: Reporter,
     meter: ConnectionMeter,
@@ -191,7 +190,6 @@ impl Listener {
         })
     }
 
-    /// Adds TLS on a TLS port.
     async fn dress(
         &self,
         client: Plain,
@@ -212,7 +210,6 @@ impl Listener {
         begins.unwrap_or(false)
     }
 
-    /// Bounds steps before the session.
     async fn in_time<T>(
         &self,
         until: Instant,

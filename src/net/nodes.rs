@@ -30,7 +30,6 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// For a name with known addresses, which are kept on failure.
 const REFRESH_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// As in `upstream`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
     /// An IPv6 address has no brackets. A name may have several addresses.
@@ -44,7 +43,6 @@ pub struct Address {
     pub at: SocketAddr,
 }
 
-/// The order of connection attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
@@ -55,7 +53,6 @@ pub enum Order {
 pub type Resolver = Arc<dyn Fn(Node) -> LookingUp + Send + Sync>;
 pub type LookingUp = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
 
-/// Clones share their state.
 #[derive(Clone)]
 pub struct Nodes(Arc<Inner>);
 
@@ -98,7 +95,6 @@ impl fmt::Display for Node {
 // === impl Address ===
 
 impl fmt::Display for Address {
-    /// Names appear with their addresses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.node.host.parse::<IpAddr>() {
             Ok(_) => self.node.fmt(f),
@@ -149,7 +145,6 @@ impl Nodes {
         (self.book().in_order(now), refused)
     }
 
-    /// Joins a lookup in progress.
     fn look_up(&self, node: &Node) -> Lookup {
         let mut lookups = self.lookups();
         let going_on = |lookup: &&Lookup| lookup.answer.has_changed().is_ok();
@@ -184,7 +179,6 @@ impl Nodes {
         Ok(())
     }
 
-    /// Call before an attempt.
     pub(super) fn tries(&self, address: &Address) -> Mono {
         let now = self.now();
         self.book().tries(address, now);
@@ -221,7 +215,6 @@ impl Nodes {
         self.book().failing().cloned().collect()
     }
 
-    /// With times and reasons, in words.
     pub(super) fn away(&self) -> Vec<String> {
         let now = self.now();
         self.book().away(now)
@@ -244,7 +237,6 @@ impl Nodes {
 // === impl Lookup ===
 
 impl Lookup {
-    /// Waits for the lookup, at most until then.
     async fn answer(mut self, until: Instant) -> io::Result<()> {
         let answered = timeout_at(until, self.answer.wait_for(Option::is_some)).await;
         // An error: it takes too long, or the runtime ends.

@@ -27,11 +27,9 @@ use super::vhosts::{Hub, LinkInboxes, Links, put};
 /// which there are fewer.
 pub const CAREFUL: usize = 1 << 18;
 
-/// Receives the facts of one machine.
 pub trait Observer: Send {
     fn event(&mut self, event: &Event);
 
-    /// Bytes from this leg since the last call.
     fn passed(&mut self, _from: Leg, _bytes: u64) {}
 
     fn levels(&mut self, _now: Levels) {}

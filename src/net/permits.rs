@@ -9,7 +9,6 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// One permit per connection. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Permits {
     free: Arc<Semaphore>,

@@ -20,7 +20,6 @@ const UNIX: &str = "unix:";
 /// `sun_path` has 108 octets with the final 0.
 const LONGEST_PATH: usize = 107;
 
-/// As in the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
     Tcp(SocketAddr),
@@ -41,11 +40,9 @@ pub struct Ports {
 
 #[derive(Debug)]
 pub struct Came {
-    /// Nothing was read yet.
     pub stream: Plain,
     /// `None`: a Unix socket.
     pub peer: Option<SocketAddr>,
-    /// On a TLS port.
     pub tls: Option<Acceptor>,
 }
 
@@ -139,7 +136,6 @@ impl Ports {
         Came { stream, peer, tls }
     }
 
-    /// With whether TLS is spoken there.
     pub fn addresses(&self) -> impl Iterator<Item = (At, bool)> {
         let plain = self.plain.iter().map(|port| (port, false));
         let tls = self.tls.iter().map(|(port, _)| (port, true));

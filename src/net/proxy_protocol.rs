@@ -19,12 +19,9 @@ mod origin;
 mod ssl;
 
 const SIGNATURE: usize = v2::PROTOCOL_PREFIX.len();
-/// Signature, command, family and length.
 const FIXED: usize = SIGNATURE + 4;
-/// Of version 1, with CR and LF.
 const LONGEST_LINE: usize = 107;
 
-/// Whether to send PROXY headers to the broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Told {
@@ -41,7 +38,6 @@ pub struct Trusted(pub Vec<Network>);
 #[serde(into = "String")]
 pub struct Network(IpNet);
 
-/// As the first acceptor saw them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
     pub source: SocketAddr,

@@ -32,15 +32,12 @@ use crate::{intake, publisher, recorder, session, walk};
 use super::outlet::{Observer, SessionOutlet};
 use super::question::Question;
 
-/// Batches per publisher.
 const PUBLISHER_INBOX: usize = 1024;
 /// Per intake: outcomes up to its prefetch (65,535), and requests of sessions.
 const INTAKE_INBOX: usize = 80_000;
-/// Changes per recorder.
 const RECORDER_INBOX: usize = 1024;
 /// Unknown queues, for the reader of the management API.
 const QUESTIONS: usize = 1024;
-/// Inputs of a session besides outcomes.
 const SESSION_SPARE: usize = 16;
 
 /// Starts the tasks of a vhost's links with these inboxes.
@@ -53,14 +50,11 @@ pub struct LinkInboxes {
     /// Cancelled when all recorded entries count.
     pub recorded: CancellationToken,
     pub recorder: mpsc::Receiver<recorder::Input>,
-    /// Unknown queues that sessions have met.
     pub questions: mpsc::Receiver<Question>,
-    /// The intake's name at the publisher.
     pub intake_owner: Owner,
     pub to_publisher: mpsc::Sender<publisher::Input>,
 }
 
-/// All links by vhost. Clones share them.
 #[derive(Clone)]
 pub struct Hub(Arc<Inner>);
 
@@ -72,7 +66,6 @@ struct Inner {
     last_owner: AtomicU64,
 }
 
-/// For outcomes and other answers to an owner.
 #[derive(Clone)]
 enum Inbox {
     Session(mpsc::Sender<session::Input>),
@@ -96,7 +89,6 @@ impl Hub {
         Hub::with_publisher_inbox(PUBLISHER_INBOX, open)
     }
 
-    /// For tests. `publisher_inbox`: in batches.
     pub fn with_publisher_inbox(publisher_inbox: usize, open: OpenLinks) -> Hub {
         Hub(Arc::new(Inner {
             open,
@@ -107,7 +99,6 @@ impl Hub {
         }))
     }
 
-    /// Does nothing if they are open.
     pub fn open(&self, vhost: &Vhost) {
         self.links(vhost);
     }
@@ -123,7 +114,6 @@ impl Hub {
         (SessionOutlet::new(self.clone(), owner, observer), inbox)
     }
 
-    /// The inbox of a moving walk, and its sender.
     pub(super) fn walk(
         &self,
     ) -> (

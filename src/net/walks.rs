@@ -46,7 +46,6 @@ struct LookOutlet<F> {
     ended: mpsc::Sender<Ended>,
 }
 
-/// Sends the machine's result.
 struct Told<T>(mpsc::Sender<T>);
 
 /// Sends messages to the publisher, and reports progress.
@@ -159,7 +158,6 @@ impl Walker {
         with_nodes(&self.dialer.nodes, told.unwrap_or(Err(Failure::Silent)))
     }
 
-    /// Runs a machine without inputs.
     async fn told<M: Machine<Output = Option<T>>, T>(
         &self,
         machine: M,
@@ -170,7 +168,6 @@ impl Walker {
     }
 }
 
-/// Adds the unavailable nodes to an error.
 fn with_nodes<T>(nodes: &Nodes, ended: Result<T, Failure>) -> Result<T, Failure> {
     ended.map_err(|failure| match (failure, nodes.away()) {
         (Failure::Connection(cause), away) if !away.is_empty() => {

@@ -19,7 +19,6 @@ use crate::tls;
 
 /// A broker is silent after this time without an answer to a protocol header.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Octets of a protocol header.
 const HEADER: usize = 8;
 
 #[derive(Debug)]
@@ -41,9 +40,7 @@ pub struct Watch {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// Octets of the protocol header sent so far.
     Greeting(usize),
-    /// The broker must answer since then.
     Asked(Mono),
     /// Answered, or counted as silent.
     Known,
@@ -141,7 +138,6 @@ impl<S> Watched<S> {
         }
     }
 
-    /// The watch, until the broker has answered.
     fn unknown(&mut self) -> Option<&mut Watch> {
         let watch = self.watch.as_deref_mut()?;
         (!matches!(watch.stage, Stage::Known)).then_some(watch)

@@ -19,7 +19,6 @@ pub struct Workers {
     _running: Arc<watch::Sender<()>>,
 }
 
-/// The seat counts sessions.
 #[derive(Debug)]
 struct Worker {
     runtime: Handle,
@@ -49,7 +48,6 @@ impl Workers {
         })
     }
 
-    /// Done when each thread has reacted.
     pub async fn answer(&self) {
         for worker in self.all.iter() {
             // An error: the thread has ended, and with it what it could stand still with.

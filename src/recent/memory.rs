@@ -16,7 +16,6 @@ pub const MOST_VHOSTS: usize = 50;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
     pub deaths: Vec<RecentDeath>,
-    /// Number to continue with.
     pub next: u64,
     /// Some between the requested number and the first of these are, or may be, missing.
     pub missed: bool,
@@ -24,7 +23,6 @@ pub struct Listed {
 
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// The last assigned number.
     last: u64,
     /// Up to this number, deaths of forgotten vhosts are unknown.
     forgotten: u64,
@@ -34,7 +32,6 @@ pub(super) struct Memory {
 #[derive(Debug)]
 struct OfVhost {
     deaths: VecDeque<RecentDeath>,
-    /// The last forgotten number.
     lost: u64,
     rates: Rates,
 }

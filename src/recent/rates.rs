@@ -8,7 +8,6 @@ use utoipa::ToSchema;
 use crate::amqp::ids::ShortStr;
 use crate::machine::{Reason, Wall};
 
-/// Includes the current minute.
 pub const MINUTES: usize = 60;
 /// Per vhost; further deaths are combined by reason.
 pub const MOST_SERIES: usize = 100;
@@ -72,7 +71,6 @@ impl Rates {
         named.count()
     }
 
-    /// Nonzero rates.
     pub(super) fn list(&self, now: Wall) -> Vec<Rate> {
         let minute = now.0 / MINUTE;
         let counted = self.series.iter();
@@ -107,7 +105,6 @@ impl Series {
         self.counts.get_mut((minute % MINUTES as u64) as usize)
     }
 
-    /// Without deaths in the last minutes.
     fn is_over(&self, minute: u64) -> bool {
         self.newest.saturating_add(MINUTES as u64) <= minute
     }

@@ -39,7 +39,6 @@ struct RejectedBy {
 // === impl Told ===
 
 impl Told {
-    /// `at`: when its publication ended.
     pub(crate) fn of(at: Wall, dead: &DeadLetter) -> Told {
         let DeadLetter {
             queue,

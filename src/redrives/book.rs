@@ -12,17 +12,14 @@ use crate::machine::{Limits, Wall};
 use crate::objects::Names;
 use crate::walk::{Ended, Failure, Input, Progress};
 
-/// Finished redrives kept.
 const MOST_ENDED: usize = 100;
 
-/// Running and finished redrives.
 #[derive(Default)]
 pub struct Book {
     last: u64,
     entries: BTreeMap<u64, Entry>,
 }
 
-/// Progress, and the end.
 pub(super) type Watch = (watch::Receiver<Progress>, CancellationToken);
 
 // === impl Book ===
@@ -95,7 +92,6 @@ impl Book {
         Some((entry.progress.clone(), entry.over.clone()))
     }
 
-    /// Its error, if it failed.
     pub(super) fn failure(&self, id: u64) -> Option<Failure> {
         match &self.entries.get(&id)?.ended {
             Some((_, Err(failure))) => Some(failure.clone()),

@@ -12,7 +12,6 @@ use crate::link::Login;
 use crate::objects::Names;
 use crate::walk::{Bounds, Move, Settings, Task};
 
-/// A request to move messages.
 #[derive(Clone, Debug)]
 pub struct Order {
     pub login: Login,
@@ -44,7 +43,6 @@ pub enum NotBegun {
 // === impl Order ===
 
 impl Order {
-    /// `own_user`: the user of the publisher's link.
     pub fn walk(&self, own_user: &ShortStr, names: &Names) -> Settings {
         Settings {
             login: self.login.clone(),
@@ -67,7 +65,6 @@ impl Order {
         }
     }
 
-    /// The named queue or exchange.
     pub(super) fn goes_to(&self) -> Option<&ShortStr> {
         match &self.to.as_ref()?.to {
             Destination::Source => None,

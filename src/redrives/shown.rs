@@ -17,7 +17,6 @@ pub(super) struct Entry {
     pub(super) queue: ShortStr,
     pub(super) by: ShortStr,
     pub(super) to: String,
-    /// The publisher is needed.
     pub(super) is_published: bool,
     pub(super) begun: Wall,
     pub(super) progress: watch::Receiver<Progress>,
@@ -186,7 +185,6 @@ const SOME_DID_NOT_COME: &str =
 const NOTHING_MOVED: &str =
     "20 minutes have moved nothing, and what was passed has to go back by then (consumer_timeout)";
 
-/// Advice for messages in front of those meant.
 const IN_FRONT: &str = "redrive or purge what is in front first, by another filter or a limit";
 
 fn too_many_stay(summary: &Summary) -> String {

@@ -12,7 +12,6 @@ use crate::walk::{Bodies, Task};
 #[serde(rename_all = "kebab-case")]
 pub struct Listing {
     delay_queues: Vec<DelayQueue>,
-    /// As far as messages were browsed.
     queues: Vec<Source>,
     /// Expired delays wait here for a proxy.
     intake: Vec<Intake>,
@@ -25,11 +24,8 @@ struct DelayQueue {
     vhost: String,
     queue: String,
     delay_ms: u64,
-    /// Delay not over.
     waiting: u64,
-    /// Not removed by the broker yet, if known.
     leaving: Option<u64>,
-    /// Messages counted in the other table.
     looked_at: u64,
     /// Prevents browsing.
     has_delivery_limit: bool,

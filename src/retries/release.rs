@@ -11,7 +11,6 @@ use crate::walk::{Move, Stopped, Task};
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     pub queue: Option<ShortStr>,
-    /// Removed for good.
     pub removes: bool,
     /// In milliseconds; empty means all.
     pub delays: Vec<u64>,
@@ -32,7 +31,6 @@ struct Released {
     released: Option<u64>,
     removed: Option<u64>,
     put_back: u64,
-    /// More messages than can be held.
     cut_short: bool,
 }
 

@@ -23,12 +23,10 @@ pub(super) struct Source {
     /// `None`: not sent by a proxy.
     queue: Option<String>,
     messages: u64,
-    /// Of the first and the last one, in RFC 3339.
     earliest: Option<String>,
     latest: Option<String>,
     /// Minimum and maximum at their return.
     attempts: Option<[u64; 2]>,
-    /// Should be back by now.
     overdue: u64,
 }
 

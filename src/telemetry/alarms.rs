@@ -17,7 +17,6 @@ pub(super) struct Alarms(Mutex<Vec<Alarm>>);
 // === impl Metrics ===
 
 impl Metrics {
-    /// Logged on change.
     pub fn alarms(&self, mut now: Vec<Alarm>) {
         now.sort();
         for resource in ["memory", "disk"] {

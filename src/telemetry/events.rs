@@ -29,9 +29,7 @@ pub struct Reporter {
     metrics: Metrics,
     vhost: Vhost,
     user: Option<ShortStr>,
-    /// The current or last node of a link.
     node: Option<Address>,
-    /// Readiness depends on it.
     is_awaited: bool,
     span: Span,
 }
@@ -43,7 +41,6 @@ macro_rules! about {
     };
 }
 
-/// A line about the proxy or the broker.
 macro_rules! plain {
     ($self:ident, $fact:ident, $cause:expr $(, $($fields:tt)+)?) => {
         line!($self.metrics, $fact, String::new(), $cause $(, $($fields)+)?)
@@ -76,7 +73,6 @@ impl Reporter {
         }
     }
 
-    /// Whether readiness depends on this link.
     pub fn awaited(self, is_awaited: bool) -> Self {
         Self { is_awaited, ..self }
     }
@@ -194,7 +190,6 @@ impl Reporter {
         }
     }
 
-    /// Facts that are only logged.
     fn write(&self, event: &Event) {
         match event {
             Event::Redeclared {
@@ -457,7 +452,6 @@ impl Reporter {
         }
     }
 
-    /// Returns the previous state.
     fn link_state(&self, role: Role, up: i64) -> i64 {
         let vhost = self.metrics.inner().names.vhost(&self.vhost);
         self.metrics

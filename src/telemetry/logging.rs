@@ -111,7 +111,6 @@ impl<W: Write> Write for Json<W> {
     }
 }
 
-/// Libraries log only problems.
 fn filter(level: LogLevel) -> Targets {
     let ours = LevelFilter::from(level);
     Targets::new()

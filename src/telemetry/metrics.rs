@@ -29,7 +29,6 @@ mod standing;
 
 const PREFIX: &str = "dlx_proxy";
 
-/// Clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
 
@@ -45,17 +44,14 @@ pub(super) struct Inner {
     pub(super) alarms: Alarms,
 }
 
-/// A row of docs/metrics.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// As Prometheus shows it.
     pub name: String,
     pub kind: &'static str,
     pub labels: &'static [&'static str],
     pub help: &'static str,
 }
 
-/// Lists its metrics, for the documents.
 struct DescribedRegistry {
     registry: Registry,
     descriptions: Vec<Description>,
@@ -222,14 +218,12 @@ impl Metrics {
         }
     }
 
-    /// OpenMetrics text for `/metrics`.
     pub fn encode(&self) -> String {
         let mut out = String::new();
         text::encode(&mut out, &self.0.registry).expect("a String takes everything");
         out
     }
 
-    /// In the order of registration.
     pub fn descriptions(&self) -> &[Description] {
         &self.0.descriptions
     }

@@ -24,7 +24,6 @@ impl OwnQueues {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Logged on change.
     pub fn own_queue(
         &self,
         vhost: &Vhost,
@@ -62,7 +61,6 @@ impl Metrics {
         line!(self, OWN_QUEUE_GONE, String::new(), "", %vhost, %queue);
     }
 
-    /// One sentence each.
     pub fn own_queues_in_trouble(&self, vhost: &Vhost) -> Vec<String> {
         let all = self.inner().own_queues.lock();
         let here = all.iter().filter(|((in_vhost, _), _)| in_vhost == vhost);

@@ -34,7 +34,6 @@ impl Metrics {
         }
     }
 
-    /// By queue, as of its last declare.
     pub fn declares_left(&self, vhost: &Vhost) -> BTreeMap<ShortStr, Fallback> {
         let left = lock(&self.inner().remembered.declares_left);
         let here = left.iter().filter(|((of, _), _)| of == vhost);
@@ -46,7 +45,6 @@ impl Metrics {
         *lock(&self.inner().remembered.version) = version;
     }
 
-    /// Of the last opened link.
     pub fn broker_version(&self) -> Option<Version> {
         *lock(&self.inner().remembered.version)
     }

@@ -13,10 +13,8 @@ use crate::amqp::ids::{ShortStr, Vhost};
 /// Further queues share [`OTHER`].
 pub(super) const MAX_QUEUES: usize = 200;
 const MAX_VHOSTS: usize = 200;
-/// An unlikely name for a queue.
 const OTHER: &str = "_other";
 
-/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Label {
     Word(&'static str),
@@ -67,7 +65,6 @@ impl From<String> for Label {
     }
 }
 
-/// Unbounded: for names bounded elsewhere.
 impl From<&ShortStr> for Label {
     fn from(name: &ShortStr) -> Label {
         name.to_string().into()

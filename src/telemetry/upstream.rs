@@ -43,7 +43,6 @@ impl Metrics {
         self.upstream_up.remove(labels(address));
     }
 
-    /// TLS failed towards the broker.
     pub fn upstream_tls_failed(&self, error: &io::Error) {
         line!(self, UPSTREAM_TLS_FAILED, error.to_string(), "", %error);
     }

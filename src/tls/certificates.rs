@@ -13,13 +13,11 @@ use super::material::{Material, Served, Side, ToBroker, hook};
 use super::{Acceptor, Client, Connector, Settings, Uses, words};
 use crate::telemetry::Metrics;
 
-/// Interval of reading the files.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Certificates that expire within this time are reported.
 pub(crate) const SOON: Duration = Duration::from_secs(30 * DAY.as_secs());
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Clones share them.
 #[derive(Clone)]
 pub struct Certificates(Arc<Inner>);
 
@@ -44,23 +42,19 @@ struct Part {
     settings: Settings,
     /// Last read, accepted or not.
     files: Contents,
-    /// Of the certificate in force.
     expires: Option<Duration>,
 }
 
-/// Settings as of one moment.
 pub(super) struct Look {
     changes: u64,
     settings: [(Side, Settings); 2],
 }
 
-/// With the files read a little later.
 pub(super) struct Looked {
     changes: u64,
     parts: [(Side, Contents, Settings); 2],
 }
 
-/// One of the proxy's own certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Certified {
     pub setting: &'static str,
@@ -71,8 +65,6 @@ pub struct Certified {
 // === impl Certificates ===
 
 impl Certificates {
-    /// # Errors
-    /// All mistakes.
     pub fn load(
         settings: &Settings,
         uses: Uses,
@@ -162,7 +154,6 @@ impl Certificates {
         self.tell(&read, is_news);
     }
 
-    /// Watches the files while it is polled.
     pub async fn watch(self) {
         self.watch_every(LOOK_EVERY).await;
     }
@@ -391,7 +382,6 @@ fn counted(client: Client, metrics: &Metrics) -> Client {
     }
 }
 
-/// Since 1970.
 pub(crate) fn now() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

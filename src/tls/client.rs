@@ -23,13 +23,11 @@ use super::{provider, words};
 use crate::net::stream::{Plain, Socket};
 use crate::telemetry::Metrics;
 
-/// Trusted CAs, and the own certificate.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(super) config: Arc<ClientConfig>,
     /// Overrides the host.
     pub(super) name: Option<ServerName<'static>>,
-    /// For error messages.
     pub(super) advice: Advice,
     /// Counts failures unless the caller does.
     pub(super) metrics: Option<Metrics>,
@@ -136,7 +134,6 @@ impl Client {
         self.config.client_auth_cert_resolver.has_certs()
     }
 
-    /// Counts the error, and explains it.
     pub fn failed(&self, error: &io::Error, host: &str) -> io::Error {
         let error = words::of_server(error, host, self.advice);
         if let Some(metrics) = &self.metrics {
@@ -145,7 +142,6 @@ impl Client {
         error
     }
 
-    /// The required name in the certificate.
     fn name_for(&self, host: &str) -> io::Result<ServerName<'static>> {
         match &self.name {
             Some(name) => Ok(name.clone()),

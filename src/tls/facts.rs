@@ -11,9 +11,7 @@ const LONGEST_NAME: usize = 255;
 pub struct Facts {
     /// `TLSv1.2` or `TLSv1.3`, as in OpenSSL.
     pub version: Option<&'static str>,
-    /// As OpenSSL names it.
     pub cipher: Option<String>,
-    /// The client's verified certificate.
     pub shown: Option<Shown>,
 }
 

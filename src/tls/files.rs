@@ -12,11 +12,9 @@ use x509_cert::der::Decode;
 
 use super::{Settings, provider};
 
-/// A problem of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub setting: &'static str,
-    /// The problem and its remedy.
     pub what: String,
 }
 
@@ -24,7 +22,6 @@ pub struct Problem {
 #[derive(Debug, Default)]
 pub struct Contents(Vec<(&'static str, io::Result<Vec<u8>>)>);
 
-/// A certificate chain with its key.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) chain: Vec<CertificateDer<'static>>,
@@ -64,7 +61,6 @@ impl Contents {
         )
     }
 
-    /// The broker's side, and the others.
     pub(super) fn split(self) -> (Contents, Contents) {
         let parts = self.0.into_iter();
         let (upstream, served) = parts.partition(|(name, _)| name.starts_with("upstream-"));
@@ -75,7 +71,6 @@ impl Contents {
         Contents(vec![(setting, std::fs::read(file))])
     }
 
-    /// CAs of a setting.
     pub(super) fn roots(&self, setting: &'static str) -> Result<Option<RootCertStore>, Problem> {
         let Some(chain) = self.chain(setting)? else {
             return Ok(None);

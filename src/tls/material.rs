@@ -10,16 +10,13 @@ use super::files::{Contents, Problem};
 use super::words::Advice;
 use super::{ClientAuth, Settings, Uses, server};
 
-/// Everything for handshakes.
 #[derive(Debug)]
 pub struct Material {
     pub(super) upstream: Option<ToBroker>,
-    /// The server of `on-dead-letter`.
     pub(super) hook: Option<Client>,
     pub(super) served: Option<Served>,
 }
 
-/// TLS towards the broker.
 #[derive(Debug)]
 pub(super) struct ToBroker {
     pub(super) client: Client,
@@ -27,7 +24,6 @@ pub(super) struct ToBroker {
     pub(super) expires: Option<Duration>,
 }
 
-/// TLS towards clients and admin port.
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) clients: Option<ServerConfig>,
@@ -36,7 +32,6 @@ pub(super) struct Served {
     pub(super) expires: Duration,
 }
 
-/// Independent settings and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Upstream,
@@ -66,7 +61,6 @@ impl Side {
 // === impl Settings ===
 
 impl Settings {
-    /// Without the other side's.
     pub(super) fn of(&self, side: Side) -> Settings {
         match side {
             Side::Upstream => Settings {
@@ -92,7 +86,6 @@ impl Settings {
         self.upstream_tls_verify && self.upstream_ca_file.is_none()
     }
 
-    /// Checked without files.
     fn contradictions(&self, uses: Uses) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut no_use = |setting, is_set: bool, why: &str| {
@@ -238,7 +231,6 @@ impl ToBroker {
 // === impl Served ===
 
 impl Served {
-    /// `None`: valid, but unused.
     pub(super) fn new(
         settings: &Settings,
         uses: Uses,

@@ -29,7 +29,6 @@ impl Acceptor {
     }
 }
 
-/// TLS towards clients and admin port.
 pub(super) fn config(
     identity: &Identity,
     auth: ClientAuth,

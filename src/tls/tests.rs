@@ -25,7 +25,6 @@ const BOTH: Uses = Uses {
     admin: false,
 };
 
-/// Deleted with the test.
 struct Folder(PathBuf);
 
 struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -68,7 +67,6 @@ impl Authority {
         self.0.pem()
     }
 
-    /// A certificate and its key.
     fn sign(&self, name: &str, end: (i32, u8, u8)) -> (String, String) {
         let mut params = CertificateParams::new([name.to_owned()]).expect("a name");
         params.not_before = date_time_ymd(2020, 1, 1);

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// Remedies for a server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// The broker's: settings.
@@ -19,15 +18,10 @@ pub enum Advice {
 /// Why a client's handshake failed. The label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// The peer does not speak TLS.
     NotTls,
-    /// The client rejects our certificate.
     RefusedByClient,
-    /// Its certificate is missing or rejected.
     ClientCertificate,
-    /// No common version or cipher.
     NothingInCommon,
-    /// Any other alert.
     Alert,
     Ended,
     TooLate,
@@ -81,7 +75,6 @@ impl Failure {
         }
     }
 
-    /// Meaning and remedy.
     pub fn words(self) -> &'static str {
         match self {
             Failure::NotTls => {
@@ -233,7 +226,6 @@ pub fn days(time: Duration) -> String {
     }
 }
 
-/// An error of TLS, not of the system.
 pub fn is_of_tls(error: &io::Error) -> bool {
     cause(error).is_some()
 }

@@ -39,7 +39,6 @@ pub fn body_size(header: &[u8]) -> Result<u64, Malformed> {
 // === impl Content ===
 
 impl Content {
-    /// Octets of memory that it holds.
     pub fn len(&self) -> usize {
         self.properties.len() + self.body.len()
     }

@@ -57,7 +57,6 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A shortstr: one octet of length.
     pub fn shortstr(&mut self) -> Result<&'a [u8], Malformed> {
         let len = self.octet()?;
         self.take(usize::from(len))

@@ -4,9 +4,7 @@ use super::ids::ChannelId;
 
 /// Type, channel and size in front of each payload.
 pub const HEAD: usize = 7;
-/// The octet behind each payload.
 pub const END: u8 = 0xCE;
-/// The protocol header of AMQP 0-9-1.
 pub const PROTOCOL: [u8; 8] = *b"AMQP\x00\x00\x09\x01";
 pub const HEARTBEAT: [u8; 8] = [8, 0, 0, 0, 0, 0, 0, END];
 
@@ -23,7 +21,6 @@ pub enum Kind {
 pub struct Head {
     pub kind: Kind,
     pub channel: ChannelId,
-    /// Octets of payload.
     pub size: usize,
 }
 
@@ -35,7 +32,6 @@ pub enum Front<'a> {
     Part(Head),
     /// A whole frame: its head, its payload, and its length with head and end.
     Whole(Head, &'a [u8], usize),
-    /// A whole frame without the end octet.
     Unterminated(Head),
 }
 

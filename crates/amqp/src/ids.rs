@@ -40,7 +40,6 @@ impl ChannelId {
 impl ShortStr {
     /// The empty name: the default exchange, an empty key.
     pub const EMPTY: ShortStr = ShortStr(Bytes::new());
-    /// The vhost that every broker begins with: `/`.
     pub const ROOT: Vhost = ShortStr(Bytes::from_static(b"/"));
 
     pub fn new(bytes: impl Into<Bytes>) -> Option<ShortStr> {
@@ -85,7 +84,6 @@ impl fmt::Display for ShortStr {
     }
 }
 
-/// As text: settings are read from text.
 impl Serialize for ShortStr {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&String::from_utf8_lossy(&self.0))

@@ -4,7 +4,6 @@ use super::content::{Assembly, Content, body_size};
 use super::cursor::Malformed;
 use super::frame::Kind;
 
-/// A message whose frames are still arriving.
 #[derive(Debug)]
 pub struct Incoming<M> {
     pub method: M,

@@ -74,17 +74,13 @@ macro_rules! view {
 
 view! {
     Start<'a> {
-        /// The protocol version, 0.9, in two octets.
         version: u16 = |c| c.short()?;
-        /// Contains `version`, `capabilities`, ….
         server_properties: &'a [u8] = |c| c.longstr()?;
-        /// Separated by spaces.
         mechanisms: &'a [u8] = |c| c.longstr()?;
     }
 }
 
 view! {
-    /// `connection.start-ok`, from the client.
     StartOk<'a> {
         /// Contains `connection_name`, `capabilities`, ….
         client_properties: &'a [u8] = |c| c.longstr()?;
@@ -106,7 +102,6 @@ view! {
         text: &'a [u8] = |c| c.shortstr()?;
         /// Class of the method at fault, or 0.
         class: u16 = |c| c.short()?;
-        /// The method at fault, or 0.
         method: u16 = |c| c.short()?;
     }
 }
@@ -162,11 +157,8 @@ impl QueueDeclare<'_> {
     pub const PASSIVE: u8 = 1;
     /// Bit of `bits`: survives a restart of the broker.
     pub const DURABLE: u8 = 2;
-    /// Bit of `bits`: of this connection only.
     pub const EXCLUSIVE: u8 = 4;
-    /// Bit of `bits`: goes with its last consumer.
     pub const AUTO_DELETE: u8 = 8;
-    /// Bit of `bits`: wants no `declare-ok`.
     pub const NO_WAIT: u8 = 16;
 
     pub fn has(&self, bit: u8) -> bool {

@@ -69,7 +69,6 @@ pub enum Plain<'a> {
     Text(&'a [u8]),
     Octet(u8),
     Time(u64),
-    /// A table, without its length octets.
     Table(Table<'a>),
 }
 
@@ -82,7 +81,6 @@ pub struct Properties<'a> {
     spans: [Option<Range<usize>>; 4],
 }
 
-/// What an edit does to one property.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Change {
     #[default]

@@ -4,7 +4,6 @@ use super::frame;
 use super::ids::{ChannelId, DeliveryTag};
 use super::method::{Deliver, GetOk, MethodId, QueueDeclare};
 
-/// Writes the arguments of a method, in order.
 pub struct Arguments<'a>(&'a mut Vec<u8>);
 
 pub fn method(

@@ -7,7 +7,6 @@ pub const ACCESS_REFUSED: u16 = 403;
 pub const NOT_FOUND: u16 = 404;
 /// The queue is exclusive to another connection.
 pub const RESOURCE_LOCKED: u16 = 405;
-/// What exists differs from what was requested.
 pub const PRECONDITION_FAILED: u16 = 406;
 pub const INTERNAL_ERROR: u16 = 541;
 pub const NOT_ALLOWED: u16 = 530;

@@ -7,7 +7,6 @@ pub struct Version(pub u32, pub u32, pub u32);
 // === impl Version ===
 
 impl Version {
-    /// The oldest supported RabbitMQ.
     pub const OLDEST: Version = Version(3, 10, 0);
     /// Major and minor number of the newest tested release. Newer ones are treated like it. A test
     /// compares this with README and the documents.

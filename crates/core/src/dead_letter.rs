@@ -62,7 +62,6 @@ pub struct Target {
     pub at_least_once: bool,
 }
 
-/// Independent of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleSettings {
     /// `history = "continue"`: a client's x-death counts on every version; else it is forgotten
@@ -77,7 +76,6 @@ pub struct Rules {
     /// Entries of x-death; the oldest are dropped.
     pub max_history: usize,
     pub continue_history: bool,
-    /// Add `x-rejected-by`.
     pub stamp: bool,
 }
 
@@ -91,7 +89,6 @@ pub struct Death<'a> {
     pub content: &'a Content,
     /// The broker has added this death to x-death (a signal); false for a withheld reject.
     pub recorded: bool,
-    /// Set if a client of this session rejected it.
     pub by: Option<&'a Rejecter>,
 }
 

@@ -37,7 +37,6 @@ pub use time::{rfc_3339, rfc_3339_millis};
 pub use view::{Body, Detail, Encoding, Summary};
 pub use waiting::Waiting;
 
-/// A browsed message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
     /// 1 is the oldest message of its queue.

@@ -41,7 +41,6 @@ pub enum Leg {
 }
 
 impl Leg {
-    /// The leg that receives the bytes of this one.
     pub fn other(self) -> Leg {
         match self {
             Leg::Client => Leg::Broker,
@@ -86,9 +85,7 @@ pub enum Flow {
 
 /// The one shape of all machines: session, publisher, intake, recorder, pulse, walk and import.
 pub trait Machine {
-    /// From other machines.
     type Input;
-    /// For other machines.
     type Output: Default;
 
     /// The leg is connected. Not called for the client leg of a session.

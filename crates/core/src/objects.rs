@@ -17,7 +17,6 @@ mod names;
 #[cfg(test)]
 mod tests;
 
-/// An exchange or a queue of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnObject<'a> {
     /// Collects all signals of a vhost.
@@ -59,7 +58,6 @@ impl<'a> OwnObject<'a> {
         OwnObject::IntakeExchange(said.clone(), queue_type)
     }
 
-    /// Its kind, and the end of its name.
     fn spelled(&self) -> (Kind, Cow<'a, [u8]>) {
         let nothing = Cow::Borrowed(&[][..]);
         match self {

@@ -213,7 +213,6 @@ impl Publisher {
         }
     }
 
-    /// Outcome from the careful publisher.
     fn was_tried(&mut self, of: (Owner, Ticket), outcome: Outcome, now: Now, fx: &mut Effects) {
         let Some((target, key)) = self.holds.taken(of) else {
             return;

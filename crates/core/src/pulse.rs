@@ -48,7 +48,6 @@ const HEARD: Duration = Duration::from_secs(5);
 const APART: Duration = Duration::from_secs(8);
 /// Interval for a dead queue, whose answer costs the connection.
 const SELDOM: Duration = Duration::from_secs(30);
-/// The broker's words for a missing queue.
 const NO_QUEUE: &str = "no queue";
 /// How often slow and silent queues are looked for.
 const TICK: Duration = Duration::from_secs(1);
@@ -58,15 +57,12 @@ const TAG: &[u8] = b"dlx-proxy pulse";
 pub struct Settings {
     pub login: Login,
     pub names: Names,
-    /// All delay queues that exist.
     pub delays: ExistingDelays,
 }
 
-/// No inputs.
 #[derive(Debug)]
 pub enum Input {}
 
-/// For the intake of the vhost.
 #[derive(Debug, Default)]
 pub struct Output {
     /// An object that the intake makes is gone.
@@ -89,7 +85,6 @@ enum Awaited {
 #[derive(Debug)]
 struct Asked {
     queue: ShortStr,
-    /// When it was asked on this connection.
     at: Mono,
     awaited: Awaited,
 }
@@ -102,7 +97,6 @@ struct Known {
     bad: Option<Mono>,
     /// Since when an answer is awaited, also across connections that another queue has cost.
     awaited: Option<Mono>,
-    /// Not asked before.
     not_before: Mono,
 }
 
@@ -112,9 +106,7 @@ pub struct Pulse {
     link: Link,
     /// Pending and silent queues by channel.
     asked: BTreeMap<ChannelId, Asked>,
-    /// Open channels for the next question.
     free: BTreeSet<ChannelId>,
-    /// Queues left in this round.
     round: VecDeque<ShortStr>,
     /// Start of the next round. The first one waits for a while, because the queues may still have
     /// to be made.
@@ -172,7 +164,6 @@ impl Pulse {
         self.tick = now.mono.after(TICK);
     }
 
-    /// Asks queues one by one.
     fn ask(&mut self, now: Now, fx: &mut Effects) {
         let is_slow = |asked: &Asked| asked.at.after(SLOW) <= now.mono;
         while self.link.is_up()
@@ -269,7 +260,6 @@ impl Pulse {
         self.say(queue, None, fx);
     }
 
-    /// The second bad answer counts.
     fn bad(&mut self, queue: ShortStr, trouble: Trouble, now: Now, fx: &mut Effects) {
         let known = self.known.entry(queue.clone()).or_default();
         let since = *known.bad.get_or_insert(now.mono);
@@ -396,7 +386,6 @@ impl Linked for Pulse {
         Ok(())
     }
 
-    /// Pending questions are asked again.
     fn lost(&mut self, _: Loss, now: Now, fx: &mut Effects) {
         let mut asked = std::mem::take(&mut self.asked);
         self.free.clear();

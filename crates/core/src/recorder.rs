@@ -61,7 +61,6 @@ const COMES: Duration = Duration::from_secs(5);
 const LAST: Duration = Duration::from_secs(2);
 /// Lasting refusals: access refused; no streams (a feature flag).
 const FINAL: [u16; 2] = [403, 540];
-/// Waiting sessions.
 const MOST_WAITING: usize = 1000;
 
 #[derive(Clone, Debug)]
@@ -74,7 +73,6 @@ pub struct Settings {
     pub policies: LivePolicies,
 }
 
-/// From the sessions of the vhost.
 #[derive(Debug)]
 pub enum Input {
     /// A declare, or the end of the queue, made this entry, which counts already. The session that
@@ -82,11 +80,9 @@ pub enum Input {
     Record(ShortStr, Entry, Option<Owner>),
     /// This session no longer waits: other declares may follow.
     GaveUp(Owner),
-    /// A policy may have set `declares = "lenient"`.
     PoliciesChanged,
 }
 
-/// For the sessions and the intake of the vhost.
 #[derive(Debug, Default)]
 pub struct Output {
     /// For waiting sessions: whether their entry is recorded, or cannot be now.
@@ -95,7 +91,6 @@ pub struct Output {
     pub current: Option<bool>,
 }
 
-/// Effects of a recorder.
 pub type Effects = crate::machine::Effects<Output>;
 
 /// ```text
@@ -123,12 +118,9 @@ pub struct Recorder {
     wanted: bool,
     /// The stream exists with other arguments and is used as it is.
     passive: bool,
-    /// Times that the stream was read.
     laps: u64,
     incoming: Option<Incoming<u64>>,
-    /// The last unacked delivery.
     delivered: Option<u64>,
-    /// Entries read that do not count yet.
     read: Vec<(ShortStr, Entry)>,
     /// The mark was read, but the entries before it do not count yet.
     marked: bool,
@@ -138,13 +130,9 @@ pub struct Recorder {
     end: u64,
     /// No entry is rewritten before the stream is this long.
     rewrite_from: u64,
-    /// Messages that no proxy wrote.
     foreign: u64,
-    /// Sessions waiting for a record.
     waiting: Vec<Waiting>,
-    /// Last report to the intake.
     told: bool,
-    /// The broker's words at the last refusal.
     refusal: Option<String>,
     /// End of all waiting.
     patience: Option<Mono>,
@@ -156,7 +144,6 @@ pub struct Recorder {
 // === impl Settings ===
 
 impl Settings {
-    /// Whether declares may differ from any queue.
     fn are_lenient(&self) -> bool {
         self.declares == Declares::Lenient || self.policies.ours().any_is_lenient()
     }
@@ -220,7 +207,6 @@ impl Recorder {
         self.told && self.state != State::Current
     }
 
-    /// Ends all waiting for records.
     fn do_without(&mut self, now: Now, fx: &mut Effects) {
         if !self.told {
             let refusal = self.refusal.clone();

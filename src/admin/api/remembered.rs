@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use super::Asked;
 use crate::amqp::ids::{ShortStr, Vhost};
 
-/// How long an answer of the broker is valid.
 const COUNTS_FOR: Duration = Duration::from_secs(60);
 /// Cached answers. All are dropped above this number.
 const MOST: usize = 10_000;
@@ -22,7 +21,6 @@ pub(super) struct Remembered {
 
 type Key = (u64, Vhost, ShortStr);
 
-/// Without a clock, for tests.
 #[derive(Debug, Default)]
 struct Answers(BTreeMap<Key, (bool, Instant)>);
 

@@ -12,7 +12,6 @@ use crate::walk::{Answers, Failure};
 /// Queues that one answer checks, one after another: at most a second (3.10.8, 4.3.6).
 const MOST_ASKED: usize = 300;
 
-/// Clones share their cache.
 #[derive(Clone)]
 pub(in crate::admin) struct Rights {
     looks: Looks,
@@ -113,7 +112,6 @@ pub(super) async fn may_read(looks: &Looks, asked: &Asked) -> Result<bool, Probl
     Ok(may_read_each(looks, asked, queues).await? == [true])
 }
 
-/// The same for several queues.
 async fn may_read_each(
     looks: &Looks,
     asked: &Asked,

@@ -48,7 +48,6 @@ fn api(broker: SocketAddr, permits: usize) -> (Router, Metrics) {
     (alone(api), metrics)
 }
 
-/// With a timeout for looks.
 pub(in crate::admin) fn parts(
     broker: SocketAddr,
     permits: usize,
@@ -58,7 +57,6 @@ pub(in crate::admin) fn parts(
     parts_with(broker, (permits, permits), look_timeout, watches)
 }
 
-/// With so many looks and redrives.
 fn parts_with(
     broker: SocketAddr,
     (permits, max_redrives): (usize, usize),
@@ -132,7 +130,6 @@ fn parts_with(
     (api, metrics)
 }
 
-/// Replies with these bytes after a login.
 pub(in crate::admin) async fn broker(says: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");

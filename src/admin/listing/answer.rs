@@ -29,7 +29,6 @@ pub(in crate::admin) struct Answer<T> {
 // === impl Answer ===
 
 impl<T> Answer<T> {
-    /// `is_full`: there is no room for more.
     pub(in crate::admin) fn new(
         place: Place,
         walked: &Summary,

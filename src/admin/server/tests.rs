@@ -82,7 +82,6 @@ async fn beside<T: Send + 'static>(talk: impl FnOnce() -> T + Send + 'static) ->
     tokio::task::spawn_blocking(talk).await.expect("no panic")
 }
 
-/// A peer with an incomplete request.
 fn half(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("accepted");
     stream.write_all(b"GET /rea").expect("sent");
@@ -283,7 +282,6 @@ fn whoever_reads_on_but_little_is_too_slow() {
     assert!(Stage::Reads(u64::MAX).until(answered, in_time) < Some(tokio::time::Instant::now()));
 }
 
-/// Reads up to a line with this beginning.
 fn until(reader: &mut BufReader<TcpStream>, words: &str) {
     let mut line = String::new();
     while !line.starts_with(words) {

@@ -14,7 +14,6 @@ use crate::machine::Reason;
 
 const COLUMNS: &str =
     "position,preview,source-queue,reason,died-at,error,routing-key,size,redriven,parked-cause";
-/// Parameters that select a part of the list.
 const PAGE: [&str; 2] = ["offset", "limit"];
 
 pub(super) async fn list(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {

@@ -47,7 +47,6 @@ pub(super) async fn of_vhost(
     show(&pages, &asked).await
 }
 
-/// Redirects a form to its queue.
 pub(super) async fn open(request: Request) -> Answered {
     let mut parameters = Parameters::of(request.uri());
     let (vhost, queue) = (parameters.name("vhost")?, parameters.name("queue")?);

@@ -12,7 +12,6 @@ use crate::amqp::ids::Vhost;
 
 const HTML: &str = "text/html; charset=utf-8";
 
-/// Rendered as a page.
 #[derive(Debug)]
 pub(super) struct Refused(Problem);
 

@@ -42,12 +42,10 @@ pub(super) fn told(of: &Vhost, id: u64, verb: &str) -> String {
     format!("{API}{}{verb}", redrive(of, id))
 }
 
-/// API path that starts a redrive or purge.
 pub(super) fn order(place: &Place, what: &str, query: &str) -> String {
     with(&format!("{API}{}/{what}", queue(place)), query)
 }
 
-/// A query from octets; skips empty values.
 pub(super) fn query<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> String {
     let given = pairs.into_iter().filter(|(_, value)| !value.is_empty());
     let pairs =

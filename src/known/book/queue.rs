@@ -15,9 +15,7 @@ const SELDOM: Duration = Duration::from_secs(600);
 /// A queue that dead letters went to, or may go to.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// The target of a known queue.
     pub(super) is_expected: bool,
-    /// Last question, and whether the queue existed.
     pub(super) asked: Option<(Mono, bool)>,
     /// Reached through the default exchange.
     pub(super) by_name: bool,
@@ -39,7 +37,6 @@ impl Queue {
         self.is_quiet() && self.asked.is_some_and(|(_, is_there)| !is_there)
     }
 
-    /// May be replaced by a queue with dead letters.
     pub(super) fn may_go(&self) -> bool {
         self.is_quiet() && self.counted.is_none_or(|it| it.messages == 0)
     }
@@ -48,7 +45,6 @@ impl Queue {
         !self.is_quiet() || self.asked.is_none_or(|(at, _)| at.after(SELDOM) <= now)
     }
 
-    /// Records that the queue is missing.
     pub(super) fn missing(self, now: Mono) -> Queue {
         Queue {
             is_expected: self.is_expected,

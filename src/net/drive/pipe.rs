@@ -43,7 +43,6 @@ impl<S: Stream> Pipe<S> {
         self.broken
     }
 
-    /// Bytes that a paused machine did not take.
     pub(super) fn has_held_back(&self) -> bool {
         !self.rest.is_empty() && !self.starved
     }

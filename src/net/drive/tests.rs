@@ -99,7 +99,6 @@ impl<M: Machine<Output = ()>> Outlet<M> for Nowhere {
     fn dispatch(&mut self, _: &M, _: &mut Effects<()>, _: Now, _: &mut Context<'_>) {}
 }
 
-/// Ours, and the peer's.
 async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -168,7 +167,6 @@ async fn what_was_held_back_and_is_not_complete_does_not_stop_the_leg() {
     task.abort();
 }
 
-/// Accepts no inputs.
 #[derive(Default)]
 struct Full {
     heard: Vec<&'static str>,

@@ -29,7 +29,6 @@ const MOST_ADDRESSES: usize = 32;
 #[derive(Debug)]
 pub(super) struct Book {
     order: Order,
-    /// Start of the next round.
     turn: usize,
     random: u64,
     /// In the order of the settings. A name keeps its addresses while lookups fail.
@@ -40,7 +39,6 @@ pub(super) struct Book {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     pub(super) connections: usize,
-    /// Failures in a row that cause a rest.
     failures: u32,
     failed: Mono,
     since: Mono,
@@ -153,7 +151,6 @@ impl Book {
         is_news
     }
 
-    /// The broker answered. True if that is news.
     pub(super) fn answered(&mut self, address: &Address) -> bool {
         let Some(standing) = self.known.get_mut(address) else {
             return false;
@@ -162,7 +159,6 @@ impl Book {
         std::mem::take(&mut standing.failures) > 0
     }
 
-    /// Returns the number of open connections.
     pub(super) fn opened(&mut self, address: &Address) -> usize {
         let standing = self.known.entry(address.clone()).or_default();
         standing.connections += 1;
@@ -192,7 +188,6 @@ impl Book {
         failing.map(|(address, _)| address)
     }
 
-    /// With times and reasons, in words.
     pub(super) fn away(&self, now: Mono) -> Vec<String> {
         let known = self.known.iter();
         let failing = known.filter(|(_, standing)| standing.failures > 0);

@@ -13,12 +13,10 @@ const WITH_TLS: u8 = 0x01;
 const SHOWN: u8 = 0x02;
 /// PP2_CLIENT_CERT_SESS: sent one in this TLS session.
 const SHOWN_IN_SESSION: u8 = 0x04;
-/// The flags and the result of the check.
 const FIXED: usize = 5;
 /// Longer values are dropped, so that a header always has room.
 const LONGEST: usize = 8 * 1024;
 
-/// A client's TLS, as in a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ssl(Vec<u8>);
 

@@ -68,7 +68,6 @@ fn first(of: Ends) -> Vec<u8> {
     v1::Addresses::from(ends).to_string().into_bytes()
 }
 
-/// Version 2: command, family, and the rest.
 fn second(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
     let mut header = v2::PROTOCOL_PREFIX.to_vec();
     header.extend([0x20 | command, family]);
@@ -160,7 +159,6 @@ fn what_else_a_header_tells_is_passed_over() {
     assert_eq!((read, rest), (Ok(header), Vec::new()));
 }
 
-/// Version 2, IPv4.
 const ADDRESSES: &[u8] = b"\xc0\0\x02\x07\x0a\0\0\x01\xc3\x50\x16\x29";
 
 fn facts(shown: Option<Shown>) -> Facts {

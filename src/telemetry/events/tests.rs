@@ -25,7 +25,6 @@ impl Write for Lines {
     }
 }
 
-/// Lines down to `trace`.
 fn lines_of(act: impl FnOnce()) -> String {
     let lines = Lines::default();
     let writer = lines.clone();

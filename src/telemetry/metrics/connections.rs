@@ -10,7 +10,6 @@ use super::Metrics;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Levels {
     pub channels: usize,
-    /// Bytes of unsettled deliveries.
     pub retained_bytes: usize,
     pub withheld_rejects: usize,
 }

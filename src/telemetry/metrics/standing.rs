@@ -14,7 +14,6 @@ pub struct Standing {
     /// The proxy's user lacks permissions: queues are left to the broker.
     pub is_native: bool,
     pub is_blocked: bool,
-    /// In the parking queue, if known.
     pub parked: Option<u64>,
 }
 
@@ -42,7 +41,6 @@ impl Metrics {
         }
     }
 
-    /// Since the process began.
     pub fn limits_that_were_met(&self) -> Vec<(&'static str, u64)> {
         let met = |limit: Limit| {
             let limit = limit.as_str();

@@ -53,7 +53,6 @@ pub(super) struct Automatic<'a> {
 pub(super) struct Lap<'a> {
     /// Newest first: the broker would drop it in these.
     pub(super) queues: Vec<&'a [u8]>,
-    /// Its exchange at publishing.
     pub(super) exchange: &'a [u8],
     pub(super) routing_key: &'a [u8],
     /// The number of deaths in its x-death at publishing.

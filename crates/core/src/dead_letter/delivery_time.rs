@@ -27,9 +27,7 @@ enum Becomes {
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct ForTarget {
-    /// With the header under its own name.
     pub properties: Bytes,
-    /// The time was too far ahead and was removed.
     pub too_far: bool,
 }
 

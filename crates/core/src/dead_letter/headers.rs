@@ -94,7 +94,6 @@ pub(super) fn longstrs(members: &[&[u8]]) -> ArrayBuilder {
 // === impl HeaderEdit ===
 
 impl Default for HeaderEdit<'_> {
-    /// With room for a dead letter's edits.
     fn default() -> Self {
         HeaderEdit {
             changes: Vec::with_capacity(16),

@@ -24,7 +24,6 @@ type Key<'a> = (Option<Word<'a>>, Option<Word<'a>>);
 enum Word<'a> {
     Text(&'a [u8]),
     Integer(i64),
-    /// Type and octets.
     Other(u8, &'a [u8]),
 }
 
@@ -342,7 +341,6 @@ impl<'a> Entry<'a> {
         self.number().unwrap_or(1)
     }
 
-    /// `None`: unknown to RabbitMQ.
     pub(super) fn reason(&self) -> Option<Reason> {
         self.reason
             .and_then(Value::as_longstr)
@@ -358,7 +356,6 @@ impl<'a> Entry<'a> {
         self.field(b"exchange").and_then(|value| value.as_longstr())
     }
 
-    /// Before its first death.
     pub(super) fn routing_keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.routing_keys
             .unwrap_or(Array(&[]))

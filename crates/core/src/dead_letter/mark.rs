@@ -21,7 +21,6 @@ pub struct Mark<'a> {
     pub by: Option<&'a [u8]>,
 }
 
-/// The header for one more redrive.
 pub(super) fn counted(headers: Table<'_>, by: &[u8], now: Wall) -> TableBuilder {
     let before = Mark::read(headers).map_or(0, |mark| mark.count);
     let count = i64::try_from(before.saturating_add(1)).unwrap_or(i64::MAX);
@@ -35,7 +34,6 @@ pub(super) fn counted(headers: Table<'_>, by: &[u8], now: Wall) -> TableBuilder 
 // === impl Mark ===
 
 impl<'a> Mark<'a> {
-    /// `None`: it was not redriven.
     pub fn read(headers: Table<'a>) -> Option<Mark<'a>> {
         let table = headers.get(REDRIVEN).ok()??.as_table()?;
         let value = |name: &[u8]| table.get(name).ok().flatten();

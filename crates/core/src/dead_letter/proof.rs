@@ -18,14 +18,12 @@ use super::private::{RETRY, USER_ID};
 
 /// The intended exchange of a parked message.
 pub const PARKED_EXCHANGE: &[u8] = b"x-parked-exchange";
-/// The cause of parking.
 pub const PARKED_CAUSE: &[u8] = b"x-parked-cause";
 
 /// The user-id before the proxy's own replaced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Original<'a>(pub Option<&'a [u8]>);
 
-/// For the headers of parking.
 #[derive(Clone, Copy, Debug)]
 pub struct Parked<'a> {
     pub exchange: &'a [u8],
@@ -109,7 +107,6 @@ fn says(parked: Option<Parked<'_>>) -> HeaderEdit<'static> {
 // === impl Original ===
 
 impl Original<'_> {
-    /// Restores the user-id.
     pub fn put_back(self) -> Change {
         self.0
             .map_or(Change::Remove, |user| Change::Set(user.to_vec()))

@@ -51,12 +51,10 @@ pub enum Destination {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redrive {
     pub to: Destination,
-    /// Keep the headers of deaths.
     pub keep_history: bool,
     pub by: ShortStr,
 }
 
-/// The publishing proxy.
 #[derive(Clone, Copy)]
 pub struct Here<'a> {
     pub own_user: &'a [u8],
@@ -69,7 +67,6 @@ pub struct Here<'a> {
     pub return_exchange: &'a dyn Fn(&[u8]) -> Option<ShortStr>,
 }
 
-/// Why a dead letter is not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stays {
     #[error("no x-death names the queue that it died in")]
@@ -91,7 +88,6 @@ pub struct Sent {
 /// forged, so the operator needs the permission to publish there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
-    /// Empty is the default exchange.
     pub exchange: ShortStr,
     pub routing_key: ShortStr,
     pub cc: Vec<ShortStr>,

@@ -39,7 +39,6 @@ pub(super) struct Past<'a> {
     pub(super) is_first: bool,
 }
 
-/// All known deaths of a message.
 #[derive(Debug)]
 pub(super) struct Whole<'a> {
     /// Newest first.
@@ -53,7 +52,6 @@ pub(super) struct Whole<'a> {
     pub(super) first: Vec<Field<'a>>,
 }
 
-/// A private history in its encoded form.
 struct Remembered<'a> {
     x_death: Option<Value<'a>>,
     first: Vec<Field<'a>>,
@@ -245,7 +243,6 @@ impl<'a> Remembered<'a> {
         Ok(Some(remembered))
     }
 
-    /// Whether x-death is as published.
     fn is_still(&self, x_death: Option<Value<'_>>) -> bool {
         let Some(number) = self.forget else {
             return self.x_death == x_death;

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Longer delays are reduced to this.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The setting `delayed-retry-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RetryType {
@@ -21,7 +19,6 @@ pub enum RetryType {
     Disabled,
 }
 
-/// The setting `delivery-limit-counts`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Counts {
@@ -36,12 +33,10 @@ pub enum Counts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnCrash {
-    /// Requeued by the broker, not counted.
     #[default]
     Requeue,
     /// The oldest one per queue and channel counts as returned: it may have caused the crash.
     CountOldest,
-    /// All count as returned, like in quorum queues.
     CountAll,
 }
 
@@ -52,7 +47,6 @@ pub enum Returned {
     ByReject,
 }
 
-/// How often a message has come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attempts {
     /// `x-acquired-count` of 4.3, `x-delivery-count` before.
@@ -63,11 +57,9 @@ pub struct Attempts {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// `None`: no delay.
     pub back_off: Option<BackOff>,
     /// After this many returns the next one is the message's death. `None`: no limit.
     pub limit: Option<u64>,
-    /// Applies to limit and delay.
     pub counts: Counts,
     pub on_crash: OnCrash,
 }
@@ -81,14 +73,12 @@ pub struct BackOff {
     pub multiplier: Option<u32>,
 }
 
-/// Outcome of a return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Neither delayed nor counted: left to the broker.
     Native,
     /// Comes back after this delay, with these counts.
     Back(Duration, Attempts),
-    /// The limit is reached.
     Dies,
 }
 

@@ -42,10 +42,8 @@ const TARGET_KEY: &[u8] = b"dead-letter-routing-key";
 const TARGET_AT_LEAST_ONCE: &[u8] = b"at-least-once";
 const DIED: &[u8] = b"died";
 
-/// The private table of a retried message.
 #[derive(Clone, Debug)]
 pub struct Retry<'a> {
-    /// The queue that it comes back to.
     pub queue: ShortStr,
     pub exchange: ShortStr,
     pub routing_key: ShortStr,
@@ -61,7 +59,6 @@ pub struct Retry<'a> {
     pub away: Option<Away<'a>>,
 }
 
-/// Additional data while it is delayed.
 #[derive(Clone, Debug)]
 pub struct Away<'a> {
     /// Earliest return.
@@ -172,7 +169,6 @@ fn table<'a>(properties: &Properties<'a>) -> Option<Table<'a>> {
     Some(table)
 }
 
-/// Total count in x-death.
 fn deaths_of(headers: Table<'_>) -> Result<i64, Malformed> {
     Ok(history::deaths(&history::read(headers.get(X_DEATH)?)))
 }

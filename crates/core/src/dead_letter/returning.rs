@@ -28,7 +28,6 @@ pub struct Return<'a> {
     pub attempts: Attempts,
     /// End of its TTL, if an earlier retry has fixed it.
     pub deadline: Option<Wall>,
-    /// The queue's message TTL, if known.
     pub queue_ttl: Option<Duration>,
     pub delivered: Wall,
     /// All sources of a dead-letter target are known. Otherwise the broker may know another one.
@@ -41,7 +40,6 @@ pub struct Return<'a> {
     pub by_exchange: Option<&'a ShortStr>,
 }
 
-/// Outcome for a message after its delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CameBack {
     pub queue: ShortStr,
@@ -278,7 +276,6 @@ fn delayed(queue: &ShortStr, content: Content, delay: Duration) -> Publication {
     }
 }
 
-/// To its own queue.
 fn put_back(retry: &Retry<'_>, content: Content, by_exchange: Option<&ShortStr>) -> Publication {
     let (exchange, routing_key) = match by_exchange {
         Some(exchange) => (exchange, &retry.routing_key),

@@ -12,7 +12,6 @@ use super::{Death, Dialect, Rules, Target};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Keys<'a> {
-    /// The routing key as clients see it.
     pub(super) routing_key: &'a [u8],
     pub(super) cc: Vec<&'a [u8]>,
     /// Removed by the broker.

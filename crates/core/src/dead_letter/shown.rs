@@ -20,7 +20,6 @@ pub struct Shown<'a> {
     pub away_from: Option<ShortStr>,
 }
 
-/// `most`: newest entries.
 pub fn shown<'a>(properties: &Properties<'a>, most: usize) -> Shown<'a> {
     let away = properties
         .get(Property::UserId)

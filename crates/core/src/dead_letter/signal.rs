@@ -24,7 +24,6 @@ pub struct Signal<'a> {
     /// Before its death, because intake exchanges set no key; or a key that a broker policy set on
     /// the way here (S2.1).
     pub routing_key: &'a [u8],
-    /// Deaths in that queue by that reason.
     pub count: i64,
     pub content: &'a Content,
 }
@@ -34,7 +33,6 @@ pub struct Signal<'a> {
 pub enum Implausible {
     #[error("its properties cannot be read")]
     Malformed,
-    /// No x-death, or its first member is no table.
     #[error("it has no x-death entry")]
     NoDeath,
     /// A field of the newest entry is missing or has another type.
@@ -113,7 +111,6 @@ fn lookup<'a>(table: Table<'a>, name: &[u8]) -> Option<Value<'a>> {
 // === impl Signal ===
 
 impl Signal<'_> {
-    /// For the rules.
     pub fn death(&self) -> Death<'_> {
         Death {
             queue: &self.queue,

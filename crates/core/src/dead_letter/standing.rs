@@ -12,7 +12,6 @@ use super::redrive::{Here, Origin, Stays};
 use super::retry::{self, Retry};
 use super::signalled;
 
-/// A dead letter in its queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing<'a> {
     pub exchange: &'a [u8],
@@ -28,7 +27,6 @@ pub(super) struct Itself {
     pub(super) way_back: Option<WayBack>,
 }
 
-/// From its table.
 pub(super) struct WayBack {
     pub(super) queue: ShortStr,
     pub(super) exchange: ShortStr,

@@ -18,14 +18,12 @@ use super::remembered::{self, Whole};
 use super::route::Keys;
 use super::{Death, Dialect, Rules, Target};
 
-/// All decisions about a dead letter.
 pub(super) struct Writing<'a> {
     pub(super) death: &'a Death<'a>,
     pub(super) target: &'a Target,
     pub(super) rules: &'a Rules,
     /// Seconds since 1970.
     pub(super) now: u64,
-    /// Of the dead message, with its headers.
     pub(super) properties: Properties<'a>,
     pub(super) headers: Table<'a>,
     pub(super) event: NewDeath<'a>,
@@ -75,7 +73,6 @@ impl Writing<'_> {
         })
     }
 
-    /// `most`: queues in a lap.
     fn headers(&self, most: usize) -> Result<Vec<u8>, Malformed> {
         let dialect = self.rules.dialect;
         let mut edit = HeaderEdit::default();

@@ -8,7 +8,6 @@ use crate::machine::Wall;
 use super::Letter;
 
 const MOST: usize = 1000;
-/// Limit for texts that should be short.
 const LONGEST: usize = 255;
 const INTAKE: &[u8] = b".intake";
 

@@ -10,9 +10,7 @@ use crate::machine::Wall;
 
 use super::time::rfc_3339;
 
-/// Nesting of tables and arrays.
 const DEEPEST: usize = 32;
-/// Octets of all shown headers.
 const MOST: usize = 64 * 1024;
 /// Cost of a member beside its octets, which bounds the number of empty ones.
 const MEMBER: usize = 8;
@@ -95,7 +93,6 @@ pub(super) fn reads(value: &Value<'_>, wanted: &[u8]) -> bool {
     text == wanted
 }
 
-/// Values that are neither text nor nested.
 fn plain(value: &Value<'_>) -> Option<Json> {
     if let Some(integer) = value.as_integer() {
         return Some(integer.into());

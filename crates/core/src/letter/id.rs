@@ -139,7 +139,6 @@ impl fmt::Debug for Hash {
 // === impl BodyHash ===
 
 impl BodyHash {
-    /// For a complete body.
     pub fn of(body: &[u8]) -> BodyHash {
         let mut hash = Hash::default();
         hash.octets(body);

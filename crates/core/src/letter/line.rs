@@ -29,10 +29,8 @@ struct Read {
     body: Body,
 }
 
-/// Why a line holds no message.
 #[derive(Debug, Error)]
 pub enum NoLine {
-    /// Not JSON, or a field is missing.
     #[error("this is no line of an export: {0}")]
     Json(#[from] serde_json::Error),
     #[error("`{0}` is not written in hexadecimal digits")]
@@ -45,7 +43,6 @@ pub enum NoLine {
 // === impl Line ===
 
 impl Line {
-    /// For a message with a whole body.
     pub fn of(letter: &Letter, errors: &ErrorHeaders, own_user: &[u8]) -> Line {
         Line {
             detail: Detail::of(letter, errors),

@@ -6,7 +6,6 @@ use crate::machine::Wall;
 use super::Death;
 use super::time::rfc_3339;
 
-/// Keys named in a sentence.
 const KEYS: usize = 5;
 
 /// A sentence for each death, the oldest first (`deaths` is newest first). Sorted by time: RabbitMQ
@@ -66,7 +65,6 @@ fn published(death: &Death) -> String {
     format!("; it had been published to {exchange}{with}")
 }
 
-/// Shows an empty name.
 fn name(name: &ShortStr) -> String {
     match name.is_empty() {
         true => "\"\"".to_owned(),

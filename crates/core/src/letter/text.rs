@@ -45,7 +45,6 @@ pub(super) fn hex(octets: &[u8]) -> String {
     octets.iter().flat_map(digits).collect()
 }
 
-/// The inverse of [`hex`].
 pub(super) fn of_hex(digits: &str) -> Option<Vec<u8>> {
     let value = |digit: &u8| char::from(*digit).to_digit(16);
     let octet = |pair: &[u8]| match pair {

@@ -7,12 +7,10 @@ const LAST: u64 = 253_402_300_799;
 const DAY: u64 = 86_400;
 const CYCLE: u64 = 146_097;
 
-/// In whole seconds.
 pub fn rfc_3339(at: Wall) -> String {
     format!("{}Z", second(at.seconds().min(LAST)))
 }
 
-/// In milliseconds.
 pub fn rfc_3339_millis(at: Wall) -> String {
     let at = at.0.min(LAST * 1000 + 999);
     format!("{}.{:03}Z", second(at / 1000), at % 1000)

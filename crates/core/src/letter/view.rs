@@ -200,7 +200,6 @@ impl Letter {
         (self.body.len() as u64) < self.size
     }
 
-    /// From a header of the proxy's own.
     pub(super) fn redriven_at(&self) -> Option<Wall> {
         let table = self.header(REDRIVEN)?.as_table()?;
         let mut fields = table.fields().map_while(Result::ok);
@@ -208,7 +207,6 @@ impl Letter {
         time.value.as_timestamp().map(Wall::of_seconds)
     }
 
-    /// From a header of the proxy's own.
     fn redriven(&self) -> u64 {
         let count = |value: Table<'_>| {
             let mut fields = value.fields().map_while(Result::ok);

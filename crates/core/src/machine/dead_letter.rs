@@ -4,7 +4,6 @@ use crate::amqp::ids::ShortStr;
 
 use super::{Outcome, Publication, Reason, Rejecter};
 
-/// A dead letter with its final outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
     pub queue: ShortStr,

@@ -10,7 +10,6 @@ use crate::amqp::ids::{ShortStr, Vhost};
 
 use super::{Cause, DeadLetter, Leg, Outcome, Trouble, Witness};
 
-/// Facts for the log and the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     SessionOpened {
@@ -56,7 +55,6 @@ pub enum Event {
     /// Retry arguments of a queue that are invalid, wholly or in part.
     RetriesInVain {
         queue: ShortStr,
-        /// In RabbitMQ's words, or ours.
         problem: String,
     },
     GoesWithMessages {
@@ -74,7 +72,6 @@ pub enum Event {
         queue: ShortStr,
         outcome: Outcome,
     },
-    /// A retried message is in its queue again.
     CameBack { queue: ShortStr },
     /// A reject or a return was withheld because the broker would lose the message, or redeliver it
     /// at once.
@@ -92,7 +89,6 @@ pub enum Event {
     ExternalRefused,
     /// Shared with those that keep it for a while.
     DeadLetter(Arc<DeadLetter>),
-    /// The edited header did not fit the frame.
     EditDropped,
     /// A message was published without its `x-opt-delivery-time`, which was too far ahead.
     DeliveryTimeDropped {
@@ -118,9 +114,7 @@ pub enum Event {
     },
     ParkedTried {
         moved: usize,
-        /// Try again later.
         waiting: usize,
-        /// Not tried again by the proxy.
         staying: usize,
         /// By the cause in their headers; those that did not move.
         causes: Vec<(ShortStr, usize)>,
@@ -146,7 +140,6 @@ pub enum Event {
     ProbeOverLimit,
     /// Other facts report the consequences.
     LimitMet(Limit),
-    /// A violation of the protocol on a leg.
     ProtocolFault { leg: Leg, what: &'static str },
 }
 
@@ -178,7 +171,6 @@ pub enum Limit {
     /// The intake received a message only after a quiet period, in a channel opened anew.
     IntakeQuiet = "intake-quiet",
     IntakeBytes = "intake-bytes",
-    /// How long an intake may hold signals.
     IntakeHeld = "intake-held",
     PublisherBytes = "publisher-bytes",
     /// A dead letter was not confirmed in time and is published again.
@@ -191,7 +183,6 @@ pub enum Limit {
 }
 }
 
-/// The dead-letter target in a declare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLettersTo {
     pub exchange: Option<ShortStr>,
@@ -219,7 +210,6 @@ pub enum Role {
     Intake = "intake",
     /// Writes and reads the record of redeclared queues.
     Recorder = "recorder",
-    /// Checks that the proxy's own queues work.
     Pulse = "pulse",
     /// Browses or moves messages of a queue for an operator.
     Walk = "walk",

@@ -18,7 +18,6 @@ macro_rules! labels {
         }
 
         impl $name {
-            /// All variants except the delegating one.
             pub const ALL: [$name; [$(stringify!($variant)),+].len()] = [$($name::$variant),+];
 
             pub fn as_str(self) -> &'static str {

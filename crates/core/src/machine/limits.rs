@@ -25,10 +25,8 @@ pub struct Limits {
     /// How long the intake may receive nothing before it opens its channel anew; zero: forever.
     #[serde(with = "humantime_serde")]
     pub intake_quiet: Duration,
-    /// Per vhost.
     #[serde(skip)]
     pub publisher_bytes: usize,
-    /// Per vhost.
     #[serde(skip)]
     pub intake_bytes: usize,
     pub max_intake_exchanges: usize,
@@ -44,7 +42,6 @@ pub struct Limits {
     pub handshake_timeout: Duration,
     #[serde(with = "humantime_serde")]
     pub admin_timeout: Duration,
-    /// For one look.
     #[serde(skip)]
     pub look_bytes: usize,
     pub look_limit: u64,

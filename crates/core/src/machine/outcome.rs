@@ -6,7 +6,6 @@ pub enum Reason {
     Rejected = "rejected",
     Expired = "expired",
     Maxlen = "maxlen",
-    /// A quorum queue's limit on deliveries.
     DeliveryLimit = "delivery_limit",
 }
 }

@@ -5,7 +5,6 @@ use std::fmt::{self, Display, Formatter};
 /// Why a queue of the proxy does not work, or loses messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// Deleted after it was made.
     Deleted,
     /// The broker lists the queue, but no process runs it.
     Dead,

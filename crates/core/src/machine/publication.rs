@@ -20,10 +20,8 @@ pub struct Owner(pub u64);
 /// The publisher keeps it until its outcome is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
-    /// Empty is the default exchange.
     pub exchange: ShortStr,
     pub routing_key: ShortStr,
-    /// Edited properties, unchanged body.
     pub content: Content,
     pub queue: ShortStr,
     pub reason: Reason,

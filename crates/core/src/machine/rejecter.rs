@@ -12,7 +12,6 @@ pub struct ClientConnection {
     pub name: Option<ShortStr>,
     /// Known when the mechanism of the login shows it.
     pub user: Option<ShortStr>,
-    /// Without the port.
     pub host: ShortStr,
 }
 

@@ -26,7 +26,6 @@ impl Wall {
         self.0 / 1000
     }
 
-    /// Saturates.
     pub fn after(self, wait: Duration) -> Wall {
         Wall(
             self.0
@@ -34,7 +33,6 @@ impl Wall {
         )
     }
 
-    /// Not before 1970.
     pub fn before(self, age: Duration) -> Wall {
         Wall(
             self.0
@@ -49,7 +47,6 @@ impl Wall {
 }
 
 impl Mono {
-    /// Saturates.
     pub fn after(self, wait: Duration) -> Mono {
         Mono(
             self.0

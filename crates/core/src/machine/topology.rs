@@ -30,14 +30,12 @@ pub enum Destination {
 pub struct Survey {
     /// The default exchange may be missing.
     pub exchanges: Vec<Exchange>,
-    /// Those of the default exchange may be missing.
     pub bindings: Vec<Binding>,
 }
 
 // === impl Exchange ===
 
 impl Exchange {
-    /// Heap memory.
     pub fn octets(&self) -> usize {
         let alternate = self.alternate.as_ref().map_or(0, |name| name.len());
         self.name.len() + self.kind.len() + alternate

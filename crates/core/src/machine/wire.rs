@@ -53,7 +53,6 @@ impl Wire {
         self.out.len()
     }
 
-    /// Frees the memory of an empty buffer.
     pub fn release(&mut self) {
         if self.out.is_empty() {
             self.out = Vec::new();

@@ -3,7 +3,6 @@
 use crate::dead_letter::Target;
 use crate::machine::DeadLettersTo;
 
-/// Where a queue's arguments send dead letters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeclaredTarget {
     Target(Target),
@@ -13,7 +12,6 @@ pub enum DeclaredTarget {
     },
 }
 
-/// As far as it can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueType {
     Classic,
@@ -35,7 +33,6 @@ impl DeclaredTarget {
         }
     }
 
-    /// With the other's strategy.
     #[must_use]
     pub fn like(mut self, other: &DeclaredTarget) -> DeclaredTarget {
         let strategy = match &mut self {
@@ -46,7 +43,6 @@ impl DeclaredTarget {
         self
     }
 
-    /// Equal in exchange and routing key.
     pub fn is_but_for_the_strategy(&self, other: &DeclaredTarget) -> bool {
         match (self, other) {
             (DeclaredTarget::Target(one), DeclaredTarget::Target(other)) => {

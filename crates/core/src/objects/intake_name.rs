@@ -20,7 +20,6 @@ use super::DeclaredTarget;
 /// escapes all octets over 127 anyway.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'/').add(b'%').add(b'\'');
 
-/// The end of the name, without the strategy.
 pub(super) fn encode(said: &DeclaredTarget) -> Vec<u8> {
     let parts = match said {
         DeclaredTarget::Policy { .. } => [None, None],

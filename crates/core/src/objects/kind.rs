@@ -5,7 +5,6 @@ use super::{OwnObject, QueueType, intake_name};
 /// Makes list and type from the same lines, so that no kind can be missing in the list.
 macro_rules! kinds {
     ($($kind:ident $start:literal,)*) => {
-        /// Names of one kind share a beginning.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Kind {
             $($kind,)*

@@ -16,12 +16,10 @@ const LONGEST_PREFIX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadPrefix {
-    /// Ambiguous or unreadable names.
     #[error(
         "write 1 to {LONGEST_PREFIX} printable ASCII characters other than space, `'`, `/`, `%` and `+`"
     )]
     Characters,
-    /// The broker would refuse the declare.
     #[error("RabbitMQ keeps names with `amq.` for itself; take another")]
     Reserved,
 }
@@ -119,7 +117,6 @@ impl Names {
         self.start(Kind::DueExchange)
     }
 
-    /// Never too long.
     pub fn delay_queue(&self, millis: u64) -> ShortStr {
         let name = self.name(&OwnObject::DelayQueue(millis));
         name.expect("a prefix is short")

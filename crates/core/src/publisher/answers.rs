@@ -29,7 +29,6 @@ pub(super) struct Answers {
 // === impl Answers ===
 
 impl Answers {
-    /// Finds stalled targets that are over quota.
     pub(super) fn find_stalled(
         &mut self,
         store: &mut Store,

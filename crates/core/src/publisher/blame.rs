@@ -11,11 +11,8 @@ const INTERNAL: &[u8] = b"cannot publish to internal exchange";
 /// The cause of a closed channel, from the broker's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blame {
-    /// The exchange of everything on the channel.
     Exchange(Cause),
-    /// The exchange, because it is internal.
     Internal,
-    /// A user-id: concerns those that have one.
     UserId,
     /// An unknown item in flight (S8.5).
     OneOfThem,

@@ -12,7 +12,6 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use super::channel::{Channel, State};
 use super::item::{Items, Key, Route};
 
-/// Index of the first shared channel.
 const NAMED: usize = 2;
 const MOST_NAMED: usize = 64;
 
@@ -49,7 +48,6 @@ impl Channels {
         &mut self.all[at]
     }
 
-    /// The same, read only.
     pub(super) fn look(&self, at: usize) -> &Channel {
         &self.all[at]
     }
@@ -100,7 +98,6 @@ impl Channels {
         }
     }
 
-    /// Gives idle channels to waiting exchanges.
     pub(super) fn assign(&mut self, items: &Items) {
         let idle = || self.all[NAMED..].iter().any(Channel::is_idle);
         if self.unassigned.is_empty() || !(self.all.len() < self.most || idle()) {

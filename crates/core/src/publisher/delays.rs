@@ -168,7 +168,6 @@ impl Delays {
         }
     }
 
-    /// The queue was deleted.
     pub(super) fn forget(&mut self, key: &ShortStr) {
         if let Some(built) = millis(key).and_then(|millis| self.known.get_mut(&millis)) {
             *built = false;

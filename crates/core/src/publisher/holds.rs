@@ -124,7 +124,6 @@ impl Holds {
         Some(Input::Publish(id.0, vec![(id.1, publication)]))
     }
 
-    /// The careful publisher has finished it.
     pub(super) fn taken(&mut self, id: (Owner, Ticket)) -> Option<(Target, Key)> {
         let (target, key) = self.handed.remove(&id)?;
         if let Some(hold) = self.targets.get_mut(&target) {
@@ -220,7 +219,6 @@ impl Holds {
         .collect()
     }
 
-    /// Removes items that `stays` rejects.
     pub(super) fn retain(&mut self, stays: impl Fn(Key) -> bool) {
         for hold in self.targets.values_mut() {
             hold.waiting.retain(|key| stays(*key));

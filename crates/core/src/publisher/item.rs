@@ -18,7 +18,6 @@ pub(super) struct Key {
     generation: u32,
 }
 
-/// Where an item is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Target,
@@ -43,7 +42,6 @@ pub(super) enum Place {
     BackingOff,
     /// Behind others of its target (see `holds`).
     Held,
-    /// Handed to the careful publisher.
     Careful,
 }
 
@@ -121,12 +119,10 @@ impl Item {
             }
     }
 
-    /// Whether the broker may refuse its user-id.
     pub(super) fn has_user_id(&self, own_user: &ShortStr) -> bool {
         self.foreign || edits::is_proven(&self.publication.content, own_user)
     }
 
-    /// The channel for it.
     pub(super) fn route(&self, parking: &ShortStr) -> Route {
         Route {
             exchange: self.exchange(self.stage, parking).clone(),
@@ -153,7 +149,6 @@ impl Item {
         })
     }
 
-    /// Whether to build its way again: once.
     pub(super) fn may_rebuild(&mut self) -> bool {
         std::mem::replace(&mut self.crossings, 1) == 0
     }
@@ -187,7 +182,6 @@ impl Stage {
         matches!(self, Stage::Parking(_))
     }
 
-    /// For an outcome that needs a cause.
     pub(super) fn cause(self) -> Cause {
         match self {
             Stage::Target | Stage::Bridge => Cause::Poison,
@@ -224,7 +218,6 @@ impl Items {
         item.as_mut().filter(|_| *generation == key.generation)
     }
 
-    /// Replaces the content and keeps the counts.
     pub(super) fn replace(&mut self, key: Key, content: crate::amqp::content::Content) {
         if let Some(item) = self.get_mut(key) {
             let before = item.len();

@@ -176,7 +176,6 @@ impl Publisher {
         self.store.enqueue_in_front(&innocent);
     }
 
-    /// Its exchange is internal: use the bridge.
     fn cross(&mut self, key: Key, now: Now, fx: &mut Effects) {
         let Some(item) = self.store.items.get_mut(key) else {
             return;

@@ -10,11 +10,9 @@ pub enum Input {
     /// From the intake: what it handed over is back in its queue. The publisher reports when it has
     /// forgotten that, and when it takes more.
     HandOver,
-    /// Outcomes from the careful publisher.
     Careful(Vec<(Owner, Ticket, Outcome)>),
 }
 
-/// For the sessions and the intake of its vhost.
 #[derive(Debug, Default)]
 pub struct Output {
     pub settled: Vec<(Owner, Ticket, Outcome)>,
@@ -24,5 +22,4 @@ pub struct Output {
     pub careful: Vec<Input>,
 }
 
-/// Effects of a publisher.
 pub type Effects = crate::machine::Effects<Output>;

@@ -18,7 +18,6 @@ use super::store::MOST_HELD;
 /// target.
 pub(super) type Target = (ShortStr, ShortStr);
 
-/// Number and octets of dead letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     pub items: usize,
@@ -46,7 +45,6 @@ struct Share {
 // === impl Load ===
 
 impl Load {
-    /// A quarter, at least one.
     pub(crate) fn quarter(self) -> Load {
         Load {
             items: (self.items / 4).max(1),
@@ -113,7 +111,6 @@ impl Quota {
         }
     }
 
-    /// Whether this item must not become late.
     pub(super) fn is_full(&self, item: &Item) -> bool {
         let (late, quarter) = self.look(item);
         self.share(item).all.reaches(quarter.double())

@@ -159,7 +159,6 @@ impl Returned {
 
 type Map<'a> = BTreeMap<&'a [u8], Value<'a>>;
 
-/// The comparable headers.
 fn headers<'a>(properties: &Properties<'a>) -> Option<Map<'a>> {
     let mut map = map(properties.headers().unwrap_or_default())?;
     map.retain(|name, _| !matches!(*name, b"BCC" | TIME | NODE));

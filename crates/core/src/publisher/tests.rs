@@ -192,7 +192,6 @@ impl PublisherRig {
         });
     }
 
-    /// Reports to the intake since the last call.
     fn told(&mut self) -> Vec<bool> {
         let told = std::mem::take(&mut self.fx.out.takes);
         assert!(told.iter().all(|(owner, _)| *owner == INTAKE));
@@ -213,7 +212,6 @@ impl PublisherRig {
     }
 }
 
-/// Each publish must be mandatory.
 fn publishes(sent: &[Sent]) -> Vec<Published> {
     let mut published: Vec<Published> = Vec::new();
     for sent in sent {
@@ -240,7 +238,6 @@ fn row(channel: u16, exchange: &str, routing_key: &str, body: &str) -> Published
     (channel, exchange.into(), routing_key.into(), body.into())
 }
 
-/// Of the only content header among the frames.
 fn headers(sent: &[Sent]) -> Vec<(String, Vec<u8>)> {
     let header = sent.iter().find(|sent| sent.kind == Kind::Header).unwrap();
     let properties = Properties::parse(&header.payload[12..]).unwrap();

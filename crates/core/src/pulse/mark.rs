@@ -17,7 +17,6 @@ use crate::objects::Names;
 /// Holds the user's name: an argument that classic queues compare on every version, and that has no
 /// effect here.
 pub const ARGUMENT: &str = "x-dead-letter-routing-key";
-/// Time between declares.
 const RENEWED: Duration = Duration::from_secs(30);
 /// The queue's `x-expires` in milliseconds: proxies may miss one or two declares while their link
 /// is down.
@@ -42,7 +41,6 @@ impl Mark {
         is_due
     }
 
-    /// The next link declares it again.
     pub(super) fn lost(&mut self) {
         self.due = Mono(0);
     }

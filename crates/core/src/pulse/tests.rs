@@ -31,7 +31,6 @@ fn fresh() -> PulseRig {
     }))
 }
 
-/// Up, and in its first round.
 fn rig() -> PulseRig {
     let mut rig = fresh();
     rig.up("4.3.6");
@@ -43,7 +42,6 @@ fn rig() -> PulseRig {
 }
 
 impl PulseRig {
-    /// Time passes; the broker is heard each second.
     fn lasts(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.pass(1000);

@@ -89,7 +89,6 @@ impl Recorder {
         }
     }
 
-    /// `owner`: the session that waits for it.
     pub(super) fn record(
         &mut self,
         queue: ShortStr,

@@ -28,12 +28,10 @@ const MADE_WITH: [&[u8]; 2] = [b"made-with-exchange", b"made-with-routing-key"];
 const SAID: &[u8] = b"said";
 const GOES_TO: [&[u8]; 2] = [b"exchange", b"routing-key"];
 const AT_LEAST_ONCE: &[u8] = b"at-least-once";
-/// Property flags for a header table alone.
 const HEADERS_ONLY: [u8; 2] = [0x20, 0];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// The entry that counts for a queue.
     Entry(ShortStr, Entry),
     /// How far a recorder has to read: older messages precede it.
     Mark(ShortStr),

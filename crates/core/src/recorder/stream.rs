@@ -47,7 +47,6 @@ impl Recorder {
         self.write_mark(now, fx);
     }
 
-    /// A complete message of the stream.
     pub(super) fn delivered(&mut self, tag: u64, properties: &[u8]) {
         self.delivered = Some(tag);
         match Message::read(properties, &self.settings.login.user) {

@@ -164,7 +164,6 @@ impl RecorderRig {
         declared.expect("something else").0
     }
 
-    /// Time passes; the broker is not silent.
     fn seconds(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.pass(1000);

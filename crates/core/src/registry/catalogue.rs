@@ -27,12 +27,10 @@ use fact::{Fact, Source};
 
 /// A power of two.
 const SHARDS: usize = 1024;
-/// Approximate limit for queues of all vhosts.
 pub const MOST: usize = 100_000;
 /// Names are spread evenly, so all shards fill at about the same time.
 const MOST_IN_SHARD: usize = MOST / SHARDS;
 
-/// Known queues. Clones share their content.
 #[derive(Clone, Debug)]
 pub struct Catalogue(Arc<Inner>);
 
@@ -71,7 +69,6 @@ pub struct Queue {
     is_said: bool,
 }
 
-/// News of a queue.
 #[derive(Clone, Debug)]
 pub enum Told {
     Type(QueueType),
@@ -80,11 +77,9 @@ pub enum Told {
     Intake(Option<ShortStr>),
     /// A declare that the broker accepted, or would accept.
     Declared(Arc<Declared>),
-    /// The question was sent.
     Asked,
     /// The question was refused or not answered.
     InVain,
-    /// The warning was logged.
     Said,
 }
 
@@ -120,7 +115,6 @@ impl Catalogue {
         self.shard(queue).and_then(life).unwrap_or_default()
     }
 
-    /// Records a fact with its time.
     pub fn learn(&self, vhost: &Vhost, queue: &ShortStr, told: &Told, source: Source, at: Mono) {
         let next_life = self.next_life();
         self.change(vhost, queue, |known| {
@@ -143,7 +137,6 @@ impl Catalogue {
         self.0.news.load(Ordering::Relaxed)
     }
 
-    /// Visits all known queues.
     pub fn each(&self, mut see: impl FnMut(&Vhost, &ShortStr, &Queue)) {
         for shard in &self.0.shards {
             for (vhost, queues) in &shard.load().queues {
@@ -286,7 +279,6 @@ impl Queue {
         }
     }
 
-    /// `None`: unknown.
     pub fn queue_type(&self) -> Option<QueueType> {
         self.queue_type.as_ref().map(|fact| fact.value)
     }

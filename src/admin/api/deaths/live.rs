@@ -139,7 +139,6 @@ impl Live {
         }
     }
 
-    /// Only the number to continue with.
     fn sign_of_life(&mut self) {
         let event = Event::default().id(self.at.to_string()).comment("");
         self.ready.push_back(event);

@@ -14,7 +14,6 @@ pub enum Source {
 pub struct Fact<T> {
     pub value: T,
     pub source: Source,
-    /// When it was observed.
     pub at: Mono,
 }
 
