@@ -168,7 +168,6 @@ impl App {
         self.listens.clone().cancelled_owned()
     }
 
-    /// Serves until the drain begins, then ends phase by phase.
     pub async fn run(self, drain: Drain) -> Ended {
         self.log_ports();
         for vhost in &self.vhosts {

@@ -106,7 +106,6 @@ pub struct Reloadable {
     #[serde(with = "humantime_serde")]
     pub drain_timeout: Duration,
     pub log_level: LogLevel,
-    /// The proxy's own policies, in the order of the file.
     #[serde(rename = "policy", skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Policy>,
 }
@@ -149,7 +148,6 @@ impl Config {
         check::check(raw::read(sources))
     }
 
-    /// The defaults, but small where tests reach a limit.
     #[cfg(test)]
     pub(crate) fn limits_of_tests() -> Limits {
         Limits {

@@ -83,7 +83,6 @@ pub enum Failed {
     NotAsked(#[from] io::Error),
     #[error("cannot listen to Ctrl-C")]
     NoSignals(#[source] io::Error),
-    /// The answer lacks a field, or has another form.
     #[error("the proxy answers otherwise than expected: it may be of another version")]
     Strange,
     #[error("the proxy was restarted, which ended this redrive: what had not gone is in its queue")]
@@ -187,10 +186,6 @@ async fn get(
 // === impl Said ===
 
 impl Said {
-    /// The answer, or its list.
-    ///
-    /// # Errors
-    /// An unknown column.
     pub fn of(answer: &Value, printing: &Printing, list: Option<&List>) -> Result<Said, Failed> {
         let Printing {
             output,

@@ -12,7 +12,6 @@ const PER_ADMIN: usize = 2;
 /// Listeners, pollers, links and redrives.
 const OWN: usize = 64;
 
-/// Limit without a setting, even if there is room for more.
 const MOST_BY_ITSELF: usize = 20_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

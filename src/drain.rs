@@ -131,7 +131,6 @@ impl Drain {
         self.stage(phase).stop.clone().cancelled_owned()
     }
 
-    /// Runs a task of this phase on that runtime; the drain waits for it.
     pub fn spawn_on<F>(&self, phase: Phase, task: F, runtime: &Handle) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
@@ -139,7 +138,6 @@ impl Drain {
         self.stage(phase).tasks.spawn_on(task, runtime)
     }
 
-    /// Runs a task of this phase; the drain waits for it.
     pub fn spawn<F>(&self, phase: Phase, task: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,

@@ -23,7 +23,6 @@ use self::batch::{Batch, Waiting};
 
 mod batch;
 
-/// How long a dead letter waits for others of its batch.
 const GATHERED_FOR: Duration = Duration::from_secs(1);
 /// Posts of a batch before it is dropped.
 const ATTEMPTS: u32 = 5;
@@ -158,7 +157,6 @@ impl Hook {
         }
     }
 
-    /// Ready with a full batch, or when the oldest has waited long enough.
     async fn gathered(&self, stop: &CancellationToken) {
         let until_full = async {
             while !self.waiting().fill_a_batch() {

@@ -50,7 +50,6 @@ pub enum Failed {
     Connect(#[source] io::Error),
     #[error("no answer within {0:?}")]
     TooLate(Duration),
-    /// The connection ended, or the answer is not HTTP.
     #[error("the connection failed: {0}")]
     Connection(#[from] hyper::Error),
     #[error("the request cannot be made: {0}")]

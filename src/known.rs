@@ -165,7 +165,6 @@ impl KnownQueues {
         self.book().gone(vhost, queue, now);
     }
 
-    /// Whether to read the bindings of the vhost now.
     pub(crate) fn wants_survey(&self, vhost: &Vhost) -> bool {
         self.look_up(vhost);
         let now = self.now();

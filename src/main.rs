@@ -29,7 +29,6 @@ use tracing::{error, info, warn};
 const MISTAKES: u8 = 64;
 
 const IN_PART: u8 = 3;
-/// `EX_DATAERR` of sysexits.h: the request failed.
 const FAILED: u8 = 65;
 /// As shells report a program ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;

@@ -64,7 +64,6 @@ pub struct Management {
     listing: Arc<Semaphore>,
 }
 
-/// Last reading and last log lines, so that only changes are reported.
 #[derive(Debug, Default, PartialEq)]
 struct Reported {
     listed: Option<Listed>,

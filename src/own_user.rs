@@ -2,7 +2,6 @@
 
 use crate::amqp::ids::{ShortStr, Vhost};
 
-/// The proxy's user, and the prefix of its objects.
 #[derive(Clone, Debug)]
 pub struct OwnUser {
     pub name: ShortStr,
@@ -12,7 +11,6 @@ pub struct OwnUser {
 // === impl OwnUser ===
 
 impl OwnUser {
-    /// The command that grants everything the proxy needs in a vhost.
     pub fn grant(&self, vhost: &Vhost) -> String {
         let begins = format!("^{}", pattern(&self.prefix));
         let command = set_permissions(&self.name, vhost);

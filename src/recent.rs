@@ -85,7 +85,6 @@ impl RecentDeaths {
         }
     }
 
-    /// Per queue and reason, for the last [`MINUTES`] minutes.
     pub fn rates(&self, vhost: &[u8], now: Wall) -> Vec<Rate> {
         self.memory().rates(vhost, now)
     }

@@ -151,7 +151,6 @@ impl SortedBinding {
         }
     }
 
-    /// Sorts before all others of this source and key.
     fn first(source: ShortStr, routing_key: ShortStr) -> SortedBinding {
         SortedBinding {
             source,

@@ -51,7 +51,6 @@ pub fn reloaded() {
     tell(&[NotifyState::Ready]);
 }
 
-/// Reports liveness while all client threads work.
 async fn watchdog(workers: Workers) {
     let Some(patience) = sd_notify::watchdog_enabled() else {
         return std::future::pending().await;

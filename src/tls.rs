@@ -92,7 +92,6 @@ pub(crate) fn ends(chain: &[CertificateDer<'_>]) -> Option<Duration> {
     files::expires(chain).ok()
 }
 
-/// One implementation of ciphers for all connections.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

@@ -163,7 +163,6 @@ pub(super) fn put<const N: usize>(answer: &mut Response, headers: [(HeaderName, 
 
 type Answered = Result<Response, Problem>;
 
-/// The user and the request, extracted for each handler.
 #[derive(Clone)]
 pub(super) struct Asked {
     pub(super) who: Credentials,

@@ -8,7 +8,6 @@ use std::net::IpAddr;
 use axum::http::{HeaderMap, HeaderName, header};
 use thiserror::Error;
 
-/// The browser's statement of where a request comes from.
 pub(super) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The request came over TLS: with another name the browser would have refused the certificate.

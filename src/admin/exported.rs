@@ -58,14 +58,13 @@ struct Last {
     end: Answer<Nothing>,
 }
 
-/// An answer that only says how far the queue was browsed.
 #[derive(Debug, Serialize)]
 pub(super) struct Nothing {}
 
 // === impl Exported ===
 
 impl Exported {
-    /// Empty. `most` lines and `room` octets at most. `None`: no memory in `taken`.
+    /// `most` messages and `room` octets at most, while `taken` can grow.
     pub(super) fn new(
         wanted: Wanted,
         most: Option<u64>,
@@ -236,7 +235,6 @@ mod tests {
         }
     }
 
-    /// With this room for the export, and for all exports.
     fn exported(room: usize, all: usize) -> Vec<Value> {
         let room = (room, begun(&room_for(all)));
         let mut exported = Exported::new(wanted(), None, ShortStr::EMPTY, room);

@@ -20,7 +20,6 @@ pub(super) const USUAL: usize = 100;
 const MOST: usize = 1000;
 /// Largest offset: the maximum of `look-limit`.
 const FARTHEST: u64 = 65_535;
-/// Octets of a single body that are kept: more than the shown part.
 const SHOWN: usize = 256 << 10;
 
 pub(super) struct Wanted {

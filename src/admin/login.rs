@@ -12,7 +12,6 @@ use axum::http::{HeaderMap, header};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::link::Login;
 
-/// RabbitMQ's default user, whose password is public.
 const GUEST: &[u8] = b"guest";
 
 /// Never printed.
@@ -37,8 +36,6 @@ pub(super) enum NoCredentials {
 // === impl Credentials ===
 
 impl Credentials {
-    /// # Errors
-    /// When the request has no usable credentials.
     pub(super) fn of(headers: &HeaderMap, peer: IpAddr) -> Result<Credentials, NoCredentials> {
         let header = headers.get(header::AUTHORIZATION);
         let header = header.ok_or(NoCredentials::Missing)?;

@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 const TO_ASK: Duration = Duration::from_millis(100);
-/// Guaranteed time to read an answer of an open path.
 const TO_READ: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Default)]

@@ -18,7 +18,6 @@ pub(super) struct Place {
     pub(super) vhost: Vhost,
     /// The segment after `queues` or `redrives`.
     pub(super) queue: ShortStr,
-    /// The segment after `dead-letters` or `messages`, decoded.
     pub(super) last: Vec<u8>,
 }
 

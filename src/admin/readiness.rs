@@ -38,13 +38,11 @@ struct State {
 struct Links {
     publisher: Link,
     intake: Link,
-    /// Another user whose proxies work there; unknown until asked.
     other_user: Option<Option<ShortStr>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Link {
-    /// Not connected, or the intake queue is not consumed yet.
     Opening,
     Up,
     Down(String),

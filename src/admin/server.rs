@@ -84,7 +84,6 @@ pub struct Server {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The peer has to send its request, or to read its answer.
     Waits,
     /// The peer has to read the next piece; octets taken for writing so far.
     Reads(u64),
@@ -92,7 +91,6 @@ enum Stage {
     Live,
 }
 
-/// A request, and the resources that it holds until its answer is read.
 struct Asked {
     number: u64,
     newcomers: Newcomers,
@@ -310,7 +308,6 @@ impl Asked {
     }
 }
 
-/// Ready when the peer was too slow, or when a live answer has to end.
 async fn too_slow(mut works: watch::Receiver<Stage>, in_time: Duration) {
     // Since when there is an answer.
     let mut answered = Instant::now();

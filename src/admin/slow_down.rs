@@ -26,7 +26,6 @@ const MOST_WAITING: usize = 16;
 #[derive(Clone)]
 pub(super) struct SlowDown {
     book: Arc<Mutex<Book>>,
-    /// Places for names that have not failed, and for those that have.
     waiting: [Arc<Semaphore>; 2],
     /// Names and passwords are not kept, and the key of this hash is random.
     hasher: RandomState,
@@ -80,7 +79,6 @@ impl SlowDown {
         Ok(())
     }
 
-    /// Whether this login has not failed since it was accepted.
     pub(super) fn has_let_in(&self, attempt: Attempt) -> bool {
         self.book().has_let_in(attempt)
     }
@@ -127,7 +125,6 @@ impl Attempt {
 // === impl Book ===
 
 impl Book {
-    /// How long this attempt waits. Takes its place in the line.
     fn enter(
         &mut self,
         attempt: Attempt,
@@ -232,7 +229,6 @@ mod tests {
 
     const HERE: &str = "192.0.2.1";
 
-    /// Plain names and passwords, for readable tests.
     fn attempt(from: &str, user: &str, password: &str) -> Attempt {
         // The same key for all attempts of the tests.
         static HASHER: std::sync::LazyLock<RandomState> =

@@ -255,7 +255,6 @@ impl Checker {
         }
     }
 
-    /// Checks the certificate files, and whether they have any effect.
     fn tls(&mut self, config: &Config) {
         // What stands in for a mistake would make others.
         if self.is_mistaken(&TLS_DEPENDS_ON) {

@@ -32,7 +32,6 @@ const GONE: [(&str, Option<&str>, &str); 15] = [
     ("retry-for", None, "it is called `give-up-after` now"),
 ];
 
-/// The replacement for a removed setting or value.
 pub(super) fn instead(setting: &str, value: Option<&str>) -> Option<&'static str> {
     let mut gone = GONE.iter();
     let words = gone.find(|(name, of, _)| (*name, *of) == (setting, value));

@@ -42,8 +42,6 @@ pub(super) async fn export(client: &Client, path: &str) -> Result<(Said, Outcome
     Ok((Said::text(answer, &last["end"]), outcome))
 }
 
-/// # Errors
-/// The file cannot be read, or no message could be imported.
 pub(super) async fn import(
     client: &Client,
     path: &str,

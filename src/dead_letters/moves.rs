@@ -24,7 +24,6 @@ const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(1);
 /// Failed polls in a row.
 const MOST_UNANSWERED: u32 = 10;
-/// Interval of progress lines where they cannot be rewritten.
 const BETWEEN_LINES: Duration = Duration::from_secs(5);
 
 /// Moves messages and reports the result. `to`: `None` removes them.
@@ -205,8 +204,6 @@ fn outcome(ended: &Value) -> Outcome {
     }
 }
 
-/// # Errors
-/// The proxy no longer answers, or does not know the redrive.
 async fn to_its_end(
     client: &Client,
     path: &str,

@@ -6,7 +6,6 @@ use thiserror::Error;
 /// Tolerated difference between the clocks, in seconds.
 const CLOCKS_DIFFER_BY: u64 = 5 * 60;
 
-/// Seen and expected dead letters: objects identified by `body`.
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
     expected: Vec<Value>,
@@ -30,8 +29,6 @@ impl DeadLetters {
         json!({ "dead-letters": self.seen })
     }
 
-    /// # Errors
-    /// Each missing dead letter, and each wrong field.
     pub fn check(&self) -> Result<(), Wrong> {
         let mut wrong = Vec::new();
         for expected in &self.expected {

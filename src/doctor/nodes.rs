@@ -33,7 +33,6 @@ pub(super) struct Entered {
 
 struct Greeting {
     version: String,
-    /// When the first certificate of its chain expires.
     expires: Option<Duration>,
     took: Duration,
 }
@@ -270,7 +269,6 @@ mod tests {
         listener.and_then(|it| it.local_addr()).expect("free")
     }
 
-    /// Sends the relevant part of a `connection.start`.
     async fn broker(last: u8) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), 0))
             .await

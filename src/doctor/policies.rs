@@ -34,11 +34,9 @@ pub(super) struct Shield {
     pub(super) definition: BTreeMap<String, Value>,
 }
 
-/// Policies of a vhost, as they affect the proxy's queues.
 pub(super) struct Policies<'a> {
     /// Highest priority first; without a pattern where it cannot be read.
     here: Vec<(&'a ListedPolicy, Option<Regex>)>,
-    /// The proxy's queues, with their types in policies.
     queues: [(ShortStr, &'static str); 4],
     prefix: String,
 }
@@ -76,7 +74,6 @@ impl<'a> Policies<'a> {
         }
     }
 
-    /// Harmful policies whose patterns cannot be read.
     pub(super) fn unreadable(&self) -> Vec<&'a str> {
         let unreadable = self.here.iter().filter(|(policy, pattern)| {
             pattern.is_none()
@@ -201,7 +198,6 @@ fn is_for(policy: &ListedPolicy, of_type: &str) -> bool {
     ["all", "queues", of_type].contains(&policy.apply_to.as_str())
 }
 
-/// What this policy would do to a queue of the proxy.
 fn harmful(definition: &BTreeMap<String, Value>, of_type: &str) -> Vec<String> {
     let acts = |harm: &&Harm| {
         let value = definition.get(harm.key);

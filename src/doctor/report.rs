@@ -84,7 +84,6 @@ impl Report {
         findings.filter(|finding| finding.kind == kind).count()
     }
 
-    /// For people: one line each, with the advice below.
     pub fn text(&self) -> String {
         let cells = |finding: &Finding| {
             [

@@ -17,7 +17,6 @@ pub struct Place {
 // === impl Place ===
 
 impl Place {
-    /// A proxy on this machine that listens on this address.
     pub fn of(address: SocketAddr, tls: Option<Client>) -> Place {
         Place {
             host: reachable(address.ip()).to_string(),

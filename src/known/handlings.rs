@@ -21,7 +21,6 @@ pub struct Handlings {
     pub mode: Mode,
     pub names: Names,
     pub user: ShortStr,
-    /// Has the causes of declares left to the broker.
     pub metrics: Metrics,
     pub clock: SystemClock,
 }

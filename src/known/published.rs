@@ -20,7 +20,6 @@ const NEAR: Duration = Duration::from_secs(1);
 /// Above this number, neighbouring old runs merge, and count as published at the newer one's time.
 const MOST_RUNS: usize = 128;
 
-/// Publications to a queue that may still be there, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Published {
     runs: VecDeque<Run>,
@@ -146,7 +145,6 @@ impl Published {
 mod tests {
     use super::*;
 
-    /// A fully known queue: publications and counts by the second.
     #[derive(Default)]
     struct Queue {
         published: Published,

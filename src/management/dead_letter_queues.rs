@@ -18,7 +18,6 @@ use super::{AT_MOST, Management};
 
 /// Nodes report new numbers every five seconds.
 const EVERY: Duration = Duration::from_secs(10);
-/// Queues per round. If there are more, they take turns.
 const MOST_AT_ONCE: usize = 100;
 
 pub(super) struct Counting {

@@ -18,7 +18,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_ANSWER: usize = 64 << 20;
 /// Octets of a health check: two alarms per node.
 const LONGEST_CHECK: usize = 1 << 20;
-/// Pieces that wait, when an answer is read as it arrives.
 const PIECES: usize = 4;
 
 #[derive(Clone)]

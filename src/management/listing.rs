@@ -83,7 +83,6 @@ struct ListedVhost {
 // === impl Listing ===
 
 impl Listing {
-    /// Lists repeatedly, and looks up single queues for sessions.
     pub(super) async fn run(self, questions: mpsc::Receiver<Question>) {
         tokio::join!(self.list_on(), self.answer(questions));
     }

@@ -28,7 +28,6 @@ struct Seen {
     messages: u64,
     /// Looks in a row without a message leaving.
     still: u32,
-    /// How many of the leaving messages should be gone.
     overdue: u64,
 }
 

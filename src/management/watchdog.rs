@@ -36,7 +36,6 @@ pub(super) struct Watch {
     watched: Watched,
     observer: Box<dyn Observer>,
     last: BTreeMap<ShortStr, Option<Trouble>>,
-    /// The warning that the API shows no delay queues has been logged.
     is_blind: bool,
 }
 

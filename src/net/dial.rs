@@ -197,7 +197,6 @@ impl Way {
         self.tls.as_ref().map(tls::Connector::client)
     }
 
-    /// `client`: its origin; `None` for the proxy's own connections.
     async fn to_address_for(
         &self,
         address: &Address,
@@ -247,10 +246,6 @@ fn silent() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
 }
 
-/// For any protocol.
-///
-/// # Errors
-/// From the system, or the TLS handshake.
 pub async fn connect(host: &str, port: u16, tls: Option<&tls::Connector>) -> io::Result<Socket> {
     let stream = plain(TcpStream::connect((host, port)).await?);
     let tls = tls.map(tls::Connector::client);

@@ -225,7 +225,6 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
-    /// Opens the broker leg of a link when the machine requests it.
     fn poll_connect(&mut self, cx: &mut Context<'_>) {
         let (Flow::Reconnect(at), Some(connector)) = (self.machine.flow(), &mut self.connector)
         else {
@@ -251,7 +250,6 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
-    /// Reads a leg once, or continues with bytes held back.
     fn poll_read(&mut self, leg: Leg, scratch: &mut [u8], cx: &mut Context<'_>) {
         if !self.wants_read(leg) {
             return;
@@ -446,7 +444,6 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
             .min()
     }
 
-    /// Ends our stream to the broker after all bytes are written.
     fn half_close(&mut self, cx: &mut Context<'_>) {
         if let Some(pipe) = self.broker.as_mut().filter(|_| self.fx.broker.is_empty()) {
             pipe.end(cx);

@@ -168,7 +168,6 @@ impl Listener {
         Some((client, origin, reporter))
     }
 
-    /// From the socket, or from a trusted load balancer.
     async fn origin(
         &self,
         client: &mut TcpStream,

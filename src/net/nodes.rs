@@ -25,7 +25,6 @@ use crate::telemetry::Metrics;
 
 mod book;
 
-/// For the lookup of a name without known addresses.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// For a name with known addresses, which are kept on failure.
 const REFRESH_TIMEOUT: Duration = Duration::from_millis(200);

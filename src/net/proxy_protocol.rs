@@ -191,7 +191,6 @@ impl Ends {
 // === impl Trusted ===
 
 impl Trusted {
-    /// Whether connections from there must begin with a header.
     pub fn contains(&self, address: IpAddr) -> bool {
         // What comes to an IPv6 socket by IPv4 is of the network that it is of.
         let address = address.to_canonical();

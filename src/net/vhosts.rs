@@ -36,11 +36,9 @@ const PUBLISHER_INBOX: usize = 1024;
 /// Per intake: outcomes up to its prefetch (65,535), and requests of sessions.
 const INTAKE_INBOX: usize = 80_000;
 const RECORDER_INBOX: usize = 1024;
-/// Unknown queues, for the reader of the management API.
 const QUESTIONS: usize = 1024;
 const SESSION_SPARE: usize = 16;
 
-/// Starts the tasks of a vhost's links with these inboxes.
 pub type OpenLinks = Box<dyn Fn(&Hub, &Vhost, LinkInboxes) + Send + Sync>;
 
 #[derive(Debug)]
@@ -103,7 +101,6 @@ impl Hub {
         self.links(vhost);
     }
 
-    /// An inbox for this number of outcomes, and the outlet of the session.
     pub fn session(
         &self,
         max_tickets: usize,

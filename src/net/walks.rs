@@ -39,7 +39,6 @@ pub struct Walker {
     pub clock: SystemClock,
 }
 
-/// Passes messages to a function, until it returns false.
 struct LookOutlet<F> {
     wants_more: F,
     stop: mpsc::Sender<Input>,
@@ -48,7 +47,6 @@ struct LookOutlet<F> {
 
 struct Told<T>(mpsc::Sender<T>);
 
-/// Sends messages to the publisher, and reports progress.
 pub struct Mover {
     hub: Hub,
     vhost: Vhost,

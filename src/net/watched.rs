@@ -28,7 +28,6 @@ pub struct Watched<S> {
     watch: Option<Box<Watch>>,
 }
 
-/// Tracks a connection to an address while it is open.
 #[derive(Debug)]
 pub struct Watch {
     nodes: Nodes,

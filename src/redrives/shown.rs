@@ -181,7 +181,6 @@ const STARVES: &str =
 const PAUSED_FOR_LONG: &str = "it was paused for an hour";
 const SOME_DID_NOT_COME: &str =
     "some of the messages did not come: others hold or have taken them, or they expired";
-/// It returns its messages before the broker's timeout.
 const NOTHING_MOVED: &str =
     "20 minutes have moved nothing, and what was passed has to go back by then (consumer_timeout)";
 

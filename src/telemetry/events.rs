@@ -23,7 +23,6 @@ use crate::net::nodes::Address;
 use crate::net::proxy_protocol::BadHeader;
 use crate::tls::words::Failure;
 
-/// Reports the facts of one machine with their connection or vhost.
 #[derive(Debug)]
 pub struct Reporter {
     metrics: Metrics,
@@ -50,7 +49,6 @@ macro_rules! plain {
 // === impl Reporter ===
 
 impl Reporter {
-    /// Vhost, user and connection name are added later.
     pub fn session(metrics: Metrics, peer: impl fmt::Display) -> Self {
         // The level of a span says only whether lines inside have it: always.
         let span = error_span!("session", %peer, node = Empty, vhost = Empty, user = Empty, connection = Empty);
@@ -250,7 +248,6 @@ impl Reporter {
         plain!(self, CLIENT_REFUSED, "", broker, %error);
     }
 
-    /// The connection did not begin with a PROXY header.
     pub fn header_refused(&self, error: &BadHeader) {
         let _inside = self.span.enter();
         if let BadHeader::Late = error {

@@ -168,7 +168,6 @@ impl Metrics {
         Some((held_back > 0).then_some(held_back))
     }
 
-    /// Counts a reached limit, and logs it once a minute.
     pub fn limit_met(&self, limit: Limit) {
         let limit = limit.as_str();
         self.limits_met.with([limit.into()]).inc();

@@ -8,7 +8,6 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::version::Version;
 use crate::machine::Fallback;
 
-/// Above this number all are dropped, and only the log has the causes.
 const MOST: usize = 1_000;
 
 #[derive(Debug, Default)]

@@ -14,7 +14,6 @@ use super::{Acceptor, Client, Connector, Settings, Uses, words};
 use crate::telemetry::Metrics;
 
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Certificates that expire within this time are reported.
 pub(crate) const SOON: Duration = Duration::from_secs(30 * DAY.as_secs());
 const DAY: Duration = Duration::from_secs(86_400);
 

@@ -87,7 +87,6 @@ impl Contents {
         Ok(Some(roots))
     }
 
-    /// Fails if only one is set, or they do not match.
     pub(super) fn identity(
         &self,
         certificate: &'static str,

@@ -91,7 +91,6 @@ fn none() -> Settings {
     }
 }
 
-/// Valid files for both sides, which trust each other.
 fn good(folder: &Folder, authority: &Authority) -> Settings {
     let (certificate, key) = authority.sign("localhost", (2090, 1, 1));
     Settings {

@@ -116,7 +116,6 @@ impl Advice {
     }
 }
 
-/// An error with a server, with meaning and remedy.
 pub fn of_server(error: &io::Error, host: &str, advice: Advice) -> io::Error {
     let words = match cause(error) {
         None => return io::Error::new(error.kind(), format!("TLS with {host}: {}", ended(error))),
@@ -151,7 +150,6 @@ fn server(error: &Error, host: &str, advice: Advice) -> String {
     }
 }
 
-/// An alert about a missing or rejected certificate.
 fn is_of_certificate(alert: AlertDescription) -> bool {
     matches!(
         alert,

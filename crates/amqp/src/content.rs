@@ -6,7 +6,6 @@ use super::cursor::{Cursor, Malformed};
 use super::frame;
 use super::ids::ChannelId;
 
-/// The only content class that RabbitMQ has: `basic`.
 const BASIC: u16 = 60;
 /// Size of class, weight and body size, which precede the property flags.
 pub const PREFIX: usize = 12;

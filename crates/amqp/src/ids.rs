@@ -31,14 +31,12 @@ pub fn name(text: &str) -> ShortStr {
 // === impl ChannelId ===
 
 impl ChannelId {
-    /// For methods of the class `connection`, and heartbeats.
     pub const CONNECTION: ChannelId = ChannelId(0);
 }
 
 // === impl ShortStr ===
 
 impl ShortStr {
-    /// The empty name: the default exchange, an empty key.
     pub const EMPTY: ShortStr = ShortStr(Bytes::new());
     pub const ROOT: Vhost = ShortStr(Bytes::from_static(b"/"));
 
@@ -47,7 +45,6 @@ impl ShortStr {
         (bytes.len() <= 255).then_some(ShortStr(bytes))
     }
 
-    /// Copies the bytes; `None` when there are more than 255.
     pub fn copy(bytes: &[u8]) -> Option<ShortStr> {
         (bytes.len() <= 255).then(|| ShortStr(Bytes::copy_from_slice(bytes)))
     }

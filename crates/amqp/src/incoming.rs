@@ -81,7 +81,6 @@ impl<M> Incoming<M> {
         }
     }
 
-    /// The method, and the content if it is whole and was kept.
     pub fn finish(self) -> (M, Option<Content>) {
         let content = match self.body {
             Body::Kept(assembly) if assembly.is_complete() => Some(assembly.finish()),

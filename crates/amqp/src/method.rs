@@ -82,7 +82,6 @@ view! {
 
 view! {
     StartOk<'a> {
-        /// Contains `connection_name`, `capabilities`, ….
         client_properties: &'a [u8] = |c| c.longstr()?;
         mechanism: &'a [u8] = |c| c.shortstr()?;
         /// Secret.
@@ -153,9 +152,7 @@ view! {
 }
 
 impl QueueDeclare<'_> {
-    /// Bit of `bits`: only checks that the queue exists.
     pub const PASSIVE: u8 = 1;
-    /// Bit of `bits`: survives a restart of the broker.
     pub const DURABLE: u8 = 2;
     pub const EXCLUSIVE: u8 = 4;
     pub const AUTO_DELETE: u8 = 8;

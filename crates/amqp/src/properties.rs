@@ -9,7 +9,6 @@ use bytes::Bytes;
 use super::cursor::{Cursor, Malformed};
 use super::table::Table;
 
-/// The properties that the proxy reads, by their flag bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
     Headers = 13,
@@ -213,7 +212,6 @@ impl<'a> Properties<'a> {
         })
     }
 
-    /// Name and value of each property that is present.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, Plain<'a>)> + use<'a> {
         self.values().filter_map(|(bit, value)| {
             let at = LAYOUT.iter().position(|(of, _)| *of == bit)?;

@@ -131,7 +131,6 @@ pub fn close(out: &mut Vec<u8>, channel: ChannelId, code: u16, text: &[u8], fail
     });
 }
 
-/// `channel.close-ok` or, on channel 0, `connection.close-ok`.
 pub fn close_ok(out: &mut Vec<u8>, channel: ChannelId) {
     let id = if channel == ChannelId::CONNECTION {
         MethodId::CONNECTION_CLOSE_OK

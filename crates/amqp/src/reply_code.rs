@@ -1,7 +1,6 @@
 //! The reply codes of a `close` that this program says, or reads. Source: AMQP 0-9-1, section 1.2.
 
 pub const REPLY_SUCCESS: u16 = 200;
-/// An operator or a shutdown closes the connection.
 pub const CONNECTION_FORCED: u16 = 320;
 pub const ACCESS_REFUSED: u16 = 403;
 pub const NOT_FOUND: u16 = 404;

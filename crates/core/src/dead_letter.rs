@@ -69,7 +69,6 @@ pub struct RuleSettings {
     pub continue_history: bool,
 }
 
-/// [`RuleSettings`] at one broker, with current limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     pub dialect: Dialect,
@@ -101,7 +100,6 @@ pub enum Lookup {
     /// Only the broker knows: its policies were not read or are ambiguous, and nothing else names
     /// an exchange.
     Unknown,
-    /// Neither arguments nor policies name a dead-letter exchange.
     NoExchange,
 }
 

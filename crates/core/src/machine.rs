@@ -111,7 +111,6 @@ pub trait Machine {
     /// the other one (for a link: to its own).
     fn wants_read(&self, leg: Leg, backlog: usize) -> bool;
 
-    /// Everything buffered for the legs has been written.
     fn drained(&mut self, _now: Now, _fx: &mut Effects<Self::Output>) {}
 
     /// False leaves inputs in the inbox, whose bound then slows their senders.

@@ -61,7 +61,6 @@ pub(crate) use edits::is_foreign;
 pub use output::{Effects, Input, Output};
 pub use quota::Load;
 
-/// Interval at which `confirm-timeout` and waiting items are checked.
 const TICK: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,7 +109,6 @@ pub struct Publisher {
     channels: usize,
     /// Queues that refuse messages coming back.
     full: BTreeMap<ShortStr, outcomes::Full>,
-    /// The broker refused a foreign user-id on this link.
     foreign_refused: bool,
     /// The broker did not refuse our user-id on this link, so parked messages can have the proof.
     provable: bool,
@@ -159,7 +157,6 @@ impl Publisher {
         self.store.items.len()
     }
 
-    /// Whether a careful publisher must exist, because it has work.
     pub fn needs_careful(&self) -> bool {
         self.holds.any_handed()
     }

@@ -49,7 +49,6 @@ const APART: Duration = Duration::from_secs(8);
 /// Interval for a dead queue, whose answer costs the connection.
 const SELDOM: Duration = Duration::from_secs(30);
 const NO_QUEUE: &str = "no queue";
-/// How often slow and silent queues are looked for.
 const TICK: Duration = Duration::from_secs(1);
 const TAG: &[u8] = b"dlx-proxy pulse";
 
@@ -210,7 +209,6 @@ impl Pulse {
         }
     }
 
-    /// The broker closed the channel because of the question.
     fn refused(&mut self, asked: &Asked, code: u16, text: &str, now: Now, fx: &mut Effects) {
         if asked.awaited == Awaited::Marked {
             return fx.events.extend(self.mark.answered(Some(text.as_bytes())));
@@ -281,7 +279,6 @@ impl Pulse {
         }
     }
 
-    /// Reports queues that have not answered for [`PATIENCE`].
     fn find_silent(&mut self, now: Now, fx: &mut Effects) {
         let heard = self.link.last_heard();
         let is_silent = |asked: &&Asked| {
@@ -371,7 +368,7 @@ impl Linked for Pulse {
         &mut self.link
     }
 
-    /// After a long absence the broker may have been down, so old bad answers do not count.
+    /// After a long absence the broker may have been down too, so earlier waiting does not count.
     fn up(&mut self, now: Now, _: &mut Effects) {
         self.next.get_or_insert(now.mono.after(EVERY));
         if self.lost_at.after(SLOW) < now.mono {

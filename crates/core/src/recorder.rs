@@ -78,7 +78,6 @@ pub enum Input {
     /// A declare, or the end of the queue, made this entry, which counts already. The session that
     /// waits is answered when it is recorded.
     Record(ShortStr, Entry, Option<Owner>),
-    /// This session no longer waits: other declares may follow.
     GaveUp(Owner),
     PoliciesChanged,
 }
@@ -87,7 +86,6 @@ pub enum Input {
 pub struct Output {
     /// For waiting sessions: whether their entry is recorded, or cannot be now.
     pub recorded: Vec<(Owner, ShortStr, bool)>,
-    /// For the intake: whether all recorded entries count.
     pub current: Option<bool>,
 }
 
@@ -116,7 +114,6 @@ pub struct Recorder {
     state: State,
     /// Declares may differ from their queues; until then there is no connection.
     wanted: bool,
-    /// The stream exists with other arguments and is used as it is.
     passive: bool,
     laps: u64,
     incoming: Option<Incoming<u64>>,
@@ -124,7 +121,6 @@ pub struct Recorder {
     read: Vec<(ShortStr, Entry)>,
     /// The mark was read, but the entries before it do not count yet.
     marked: bool,
-    /// The newest entry of each queue in the stream, and its place.
     stands: BTreeMap<ShortStr, (Entry, u64)>,
     /// Octets of the stream read so far.
     end: u64,
@@ -137,7 +133,6 @@ pub struct Recorder {
     /// End of all waiting.
     patience: Option<Mono>,
     again: Option<Mono>,
-    /// Until when a draining recorder awaits confirms.
     last: Option<Mono>,
 }
 
@@ -152,7 +147,6 @@ impl Settings {
 // === impl Recorder ===
 
 impl Recorder {
-    /// Requests its link once declares may differ from their queues.
     pub fn new(settings: Settings, now: Now) -> Recorder {
         let wanted = settings.are_lenient();
         Recorder {
@@ -179,12 +173,10 @@ impl Recorder {
         }
     }
 
-    /// Whether declares may differ from their queues, or did.
     pub fn is_wanted(&self) -> bool {
         self.wanted
     }
 
-    /// The channel is closed; unconfirmed messages may be lost.
     fn shut(&mut self) {
         self.incoming = None;
         self.delivered = None;
@@ -194,7 +186,6 @@ impl Recorder {
         (self.end, self.rewrite_from) = (0, 0);
     }
 
-    /// Reports whether all recorded entries count, or none are awaited.
     fn tell(&mut self, current: bool, now: Now, fx: &mut Effects) {
         if std::mem::replace(&mut self.told, current) != current {
             fx.out.current = Some(current);
@@ -202,7 +193,6 @@ impl Recorder {
         }
     }
 
-    /// The stream is unavailable, and nothing waits for it.
     fn is_given_up(&self) -> bool {
         self.told && self.state != State::Current
     }

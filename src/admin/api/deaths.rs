@@ -23,7 +23,6 @@ use crate::recent::{Listed, MOST_DEATHS, Rate, RecentDeath, Told};
 mod live;
 
 const LIMIT: usize = 100;
-/// Where the previous live answer of this reader ended.
 const LAST_EVENT_ID: &str = "last-event-id";
 
 #[derive(Clone)]

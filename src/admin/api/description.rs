@@ -38,7 +38,6 @@ pub(super) struct OfQueue {
     queue: String,
 }
 
-/// Adds the common parameters and answers to each operation.
 pub(super) fn finished(mut api: openapi::OpenApi) -> openapi::OpenApi {
     api.paths.paths.values_mut().for_each(with_problems);
     api

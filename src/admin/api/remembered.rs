@@ -9,7 +9,6 @@ use super::Asked;
 use crate::amqp::ids::{ShortStr, Vhost};
 
 const COUNTS_FOR: Duration = Duration::from_secs(60);
-/// Cached answers. All are dropped above this number.
 const MOST: usize = 10_000;
 
 #[derive(Clone, Default)]

@@ -105,8 +105,6 @@ pub(super) fn not_asked(queues: usize) -> Vec<String> {
     (queues > 0).then_some(note).into_iter().collect()
 }
 
-/// # Errors
-/// When the broker refuses the user altogether.
 pub(super) async fn may_read(looks: &Looks, asked: &Asked) -> Result<bool, Problem> {
     let queues = vec![asked.place.queue.clone()];
     Ok(may_read_each(looks, asked, queues).await? == [true])

@@ -20,7 +20,6 @@ use crate::recent::RecentDeaths;
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A server on a free port; ends with the runtime or on request.
 struct Served {
     address: SocketAddr,
     metrics: Metrics,
@@ -28,7 +27,6 @@ struct Served {
     task: JoinHandle<()>,
 }
 
-/// `permits`: concurrent requests; `patience`: their timeout.
 async fn start(permits: usize, patience: Duration, readiness: Readiness) -> Served {
     start_with(permits, patience, readiness, None).await
 }

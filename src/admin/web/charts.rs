@@ -5,7 +5,6 @@ use maud::{Markup, html};
 use super::text;
 use crate::recent::{MINUTES, MOST_SERIES, Rate};
 
-/// Charts on a page; further queues are summarized.
 const MOST: usize = 20;
 /// Width of a bar with its gap.
 const WIDTH: usize = 4;
@@ -54,7 +53,6 @@ fn peak(rate: &Rate) -> u64 {
     rate.per_minute.iter().copied().max().unwrap_or(0).into()
 }
 
-/// One bar per minute, the current one at the right.
 fn chart(rate: &Rate, sum: u64) -> Markup {
     let peak = peak(rate).max(1);
     let height = |count: u32| (u64::from(count) * HEIGHT).div_ceil(peak);

@@ -15,7 +15,6 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::recent::Rate;
 use crate::redrives::Shown;
 
-/// Opens the first vhost of the settings that the user may enter.
 pub(super) async fn first(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {
     let asked = asked?;
     asked.end()?;

@@ -57,7 +57,6 @@ impl Trail {
     }
 }
 
-/// The last part of the trail is this page or its parent.
 pub(super) fn page(title: &str, trail: &Trail, content: &Markup) -> Response {
     let whole = whole(title, &trail.0, content).into_string();
     ([(header::CONTENT_TYPE, HTML)], whole).into_response()

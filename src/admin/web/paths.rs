@@ -32,12 +32,10 @@ pub(super) fn live(of: &Vhost) -> String {
     format!("{}/live", vhost(of))
 }
 
-/// API path of recent dead letters, for live updates.
 pub(super) fn deaths(of: &Vhost) -> String {
     format!("{API}{}/deaths", vhost(of))
 }
 
-/// API path of a redrive, or of a change to it (`/pause`, …).
 pub(super) fn told(of: &Vhost, id: u64, verb: &str) -> String {
     format!("{API}{}{verb}", redrive(of, id))
 }

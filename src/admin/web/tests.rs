@@ -34,7 +34,6 @@ fn pages(broker: SocketAddr) -> Router {
     })
 }
 
-/// Status, headers and body for a logged-in user.
 async fn get(pages: &Router, path: &str, site: Option<&str>) -> (u16, Response<()>, String) {
     let login = basic(b"me", b"secret");
     let mut request = Request::get(path).header(header::AUTHORIZATION, login);

@@ -5,7 +5,6 @@ use maud::{Markup, html};
 
 use crate::letter::is_harmless;
 
-/// Escapes harmful characters, except line feeds and tabs.
 pub(super) fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {

@@ -12,7 +12,6 @@ use crate::machine::Mono;
 const COUNTS_FOR: Duration = Duration::from_secs(30);
 /// Interval for quiet queues: there may be many, and many proxies.
 const SELDOM: Duration = Duration::from_secs(600);
-/// A queue that dead letters went to, or may go to.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) is_expected: bool,

@@ -73,7 +73,6 @@ impl Drop for ConnectionMeter {
     }
 }
 
-/// Updates a sum over all sessions by one session's change.
 fn shift(sum: &Gauge, old: usize, now: usize) {
     if old != now {
         sum.inc_by(now as i64 - old as i64);

@@ -23,7 +23,6 @@ fn put_long_bytes(out: &mut Vec<u8>, tag: u8, data: &[u8]) {
     out.extend_from_slice(data);
 }
 
-/// Reserves more than `octets` at first; see [`ROOM`].
 fn make_room(out: &mut Vec<u8>, octets: usize) {
     match out.capacity() {
         0 => out.reserve(octets.max(ROOM)),

@@ -34,7 +34,6 @@ impl Bridges {
         Bridges { prefix }
     }
 
-    /// The exchange behind a bridge; any other exchange unchanged.
     pub fn behind<'a>(&self, exchange: &'a [u8]) -> &'a [u8] {
         exchange.strip_prefix(&*self.prefix).unwrap_or(exchange)
     }
@@ -69,7 +68,6 @@ impl Bridges {
         }
     }
 
-    /// Replaces bridges in the properties; `None` when there are none.
     fn told(&self, properties: &[u8]) -> Option<Bytes> {
         if !has_headers(properties) || !contains(properties, &self.prefix) {
             return None;

@@ -106,7 +106,6 @@ impl<'a> Automatic<'a> {
         &self.lap
     }
 
-    /// For the log: the queue, and the way back to it.
     pub(super) fn lap(&self, queue: &[u8]) -> Vec<ShortStr> {
         back_to(queue, &self.lap)
     }

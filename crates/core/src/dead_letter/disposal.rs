@@ -9,7 +9,6 @@ use super::{Death, Lookup, Rules};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Disposal {
     Publish(Publication),
-    /// Publish to a delay queue, or, when due, to its own queue.
     Retry(Publication),
     /// Dropped by a rule of RabbitMQ: an automatic cycle (S6.1). The lap for the log: the queue to
     /// enter again, then queues from newest to oldest.

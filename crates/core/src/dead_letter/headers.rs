@@ -6,13 +6,11 @@ use crate::amqp::cursor::Malformed;
 use crate::amqp::table::{ArrayBuilder, Field, Table, TableBuilder, Value};
 
 pub(super) const X_DEATH: &[u8] = b"x-death";
-/// Of the first death: reason, queue and exchange.
 pub(super) const X_FIRST_DEATH: [&[u8]; 3] = [
     b"x-first-death-reason",
     b"x-first-death-queue",
     b"x-first-death-exchange",
 ];
-/// Of the newest death: reason, queue and exchange.
 pub(super) const X_LAST_DEATH: [&[u8]; 3] = [
     b"x-last-death-reason",
     b"x-last-death-queue",

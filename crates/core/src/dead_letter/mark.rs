@@ -12,7 +12,6 @@ const COUNT: &[u8] = b"count";
 const TIME: &[u8] = b"time";
 const BY: &[u8] = b"by";
 
-/// The redrives of a message, from its own header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark<'a> {
     pub count: u64,

@@ -20,7 +20,6 @@ use super::private::{RETRY, USER_ID};
 pub const PARKED_EXCHANGE: &[u8] = b"x-parked-exchange";
 pub const PARKED_CAUSE: &[u8] = b"x-parked-cause";
 
-/// The user-id before the proxy's own replaced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Original<'a>(pub Option<&'a [u8]>);
 
@@ -72,7 +71,6 @@ pub fn unproven(properties: &[u8], own_user: &[u8], parked: Parked<'_>) -> Optio
     }))
 }
 
-/// The original user-id, if the message has the proof.
 pub fn proven<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<Original<'a>> {
     if properties.get(Property::UserId) != Some(own_user) {
         return None;

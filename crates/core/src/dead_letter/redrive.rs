@@ -93,7 +93,6 @@ pub struct Route {
     pub cc: Vec<ShortStr>,
 }
 
-/// The queue that a message returns to, and its route there.
 pub(super) struct Origin<'a> {
     pub(super) queue: ShortStr,
     pub(super) exchange: ShortStr,
@@ -105,10 +104,6 @@ pub(super) struct Origin<'a> {
 // === impl Redrive ===
 
 impl Redrive {
-    /// What to publish for this dead letter.
-    ///
-    /// # Errors
-    /// Why it is not moved.
     pub fn publication(
         &self,
         of: &Standing<'_>,

@@ -61,7 +61,6 @@ struct Remembered<'a> {
     forget: Option<i64>,
 }
 
-/// Adds the private history to headers, if needed.
 pub(super) fn remember(headers: Vec<u8>, forget: bool) -> Result<Vec<u8>, Malformed> {
     let Some(copy) = copy(Table(&headers), forget)? else {
         return Ok(headers);
@@ -71,7 +70,6 @@ pub(super) fn remember(headers: Vec<u8>, forget: bool) -> Result<Vec<u8>, Malfor
     Ok(out.finish())
 }
 
-/// The private history for these headers, if needed.
 pub(super) fn copy(headers: Table<'_>, forget: bool) -> Result<Option<TableBuilder>, Malformed> {
     let mut copy = TableBuilder::with_capacity(headers.0.len());
     if forget {
@@ -112,7 +110,6 @@ pub(super) fn is_forgotten(headers: Table<'_>) -> Result<bool, Malformed> {
         .is_some_and(|published| published.forget.is_some() && published.is_still(x_death)))
 }
 
-/// Whether the broker has changed x-death since publishing.
 pub(super) fn has_changed(headers: Table<'_>) -> Result<bool, Malformed> {
     let x_death = headers.get(X_DEATH)?;
     let remembered = Remembered::read(headers)?;
@@ -207,7 +204,6 @@ impl<'a> Whole<'a> {
         }
     }
 
-    /// The entries that the broker uses to find cycles.
     pub(super) fn of_the_broker(&self) -> &[Entry<'a>] {
         if self.anew {
             &self.since

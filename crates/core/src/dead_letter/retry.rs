@@ -184,7 +184,7 @@ impl Retry<'_> {
     /// The message for the delay queue. `content`: its current form.
     ///
     /// # Errors
-    /// When properties or headers are malformed, or it may not have a user-id.
+    /// When properties or headers are malformed.
     pub fn content(&self, content: &Content, own_user: &[u8]) -> Result<Content, Malformed> {
         let properties = Properties::parse(&content.properties)?;
         let table = Table(properties.headers().unwrap_or_default());

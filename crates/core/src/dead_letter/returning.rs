@@ -36,7 +36,6 @@ pub struct Return<'a> {
     pub dies_when_full: bool,
     /// It fits a frame, including its table.
     pub fits: bool,
-    /// Where it comes back over an exchange other than the default one.
     pub by_exchange: Option<&'a ShortStr>,
 }
 

@@ -28,14 +28,12 @@ pub struct Signal<'a> {
     pub content: &'a Content,
 }
 
-/// Why a message in the intake queue is no signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Implausible {
     #[error("its properties cannot be read")]
     Malformed,
     #[error("it has no x-death entry")]
     NoDeath,
-    /// A field of the newest entry is missing or has another type.
     #[error("its newest x-death entry has no proper {0}")]
     Field(&'static str),
 }

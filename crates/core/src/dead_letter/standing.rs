@@ -89,7 +89,6 @@ impl Standing<'_> {
         })
     }
 
-    /// Whether it came to that queue over the default exchange.
     fn is_in(&self, queue: &[u8]) -> bool {
         self.exchange.is_empty() && self.routing_key == queue
     }

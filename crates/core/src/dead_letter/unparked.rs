@@ -25,7 +25,6 @@ const FOR_GOOD: [Cause; 4] = [
     Cause::Poison,
     Cause::Implausible,
 ];
-/// Causes that end when the target of its queue is known.
 const WITHOUT_TARGET: [Cause; 2] = [Cause::NoTarget, Cause::TargetUnknown];
 
 /// The intended target of a parked message, and its original properties. `None`: it has to stay.

@@ -131,7 +131,6 @@ impl Death {
         death
     }
 
-    /// Whether the queue is an intake queue, whatever its prefix is.
     fn is_in_intake(&self) -> bool {
         let prefix = self.queue.as_deref().and_then(|it| it.strip_suffix(INTAKE));
         let exchange = self.exchange.as_deref().unwrap_or_default();

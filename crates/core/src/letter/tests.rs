@@ -61,7 +61,6 @@ fn died(deaths: &[(&str, &str, i64, u64)]) -> TableBuilder {
     headers
 }
 
-/// Rejected in `orders` at [`TEN`], with an error.
 fn rejected(error: &str) -> Letter {
     let mut headers = died(&[("orders", "rejected", 1, TEN)]);
     headers.longstr(b"x-exception-message", error.as_bytes());

@@ -10,7 +10,6 @@ pub fn is_harmless(character: char) -> bool {
         )
 }
 
-/// A name or key for JSON: replaces octets that are not UTF-8.
 pub(super) fn name(octets: &[u8]) -> String {
     String::from_utf8_lossy(octets).into_owned()
 }

@@ -21,7 +21,6 @@ impl Budget {
         }))
     }
 
-    /// Octets that are taken stay taken, even above a lower limit.
     pub fn set_limit(&self, limit: usize) {
         self.0.limit.store(limit, Ordering::Relaxed);
     }

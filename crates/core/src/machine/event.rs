@@ -38,21 +38,35 @@ pub enum Event {
         own: DeadLettersTo,
     },
     /// A declare could not be recorded in time: other proxies do not know it yet.
-    NotRecorded { queue: ShortStr },
+    NotRecorded {
+        queue: ShortStr,
+    },
     /// The record of redeclared queues cannot be read or is slow: entries of other proxies do not
     /// count here yet.
     RecordUnread {
         cause: String,
     },
     /// The record has messages that no proxy wrote. They are ignored but take room.
-    RecordForeign { messages: u64 },
-    /// A declare with a dead-letter exchange went to the broker unchanged.
-    DeclareLeft { queue: ShortStr, cause: Fallback },
-    RejectForwarded { queue: ShortStr, cause: Fallback },
-    ReturnForwarded { queue: ShortStr, cause: Fallback },
+    RecordForeign {
+        messages: u64,
+    },
+    DeclareLeft {
+        queue: ShortStr,
+        cause: Fallback,
+    },
+    RejectForwarded {
+        queue: ShortStr,
+        cause: Fallback,
+    },
+    ReturnForwarded {
+        queue: ShortStr,
+        cause: Fallback,
+    },
     /// A client was lost, and not all of its unsettled deliveries were counted.
-    CrashNotCounted { queue: ShortStr, cause: Fallback },
-    /// Retry arguments of a queue that are invalid, wholly or in part.
+    CrashNotCounted {
+        queue: ShortStr,
+        cause: Fallback,
+    },
     RetriesInVain {
         queue: ShortStr,
         problem: String,
@@ -62,7 +76,10 @@ pub enum Event {
         problem: &'static str,
     },
     /// A queue with retries was purged or deleted: messages that wait for a retry are elsewhere.
-    StillWaiting { queue: ShortStr, deleted: bool },
+    StillWaiting {
+        queue: ShortStr,
+        deleted: bool,
+    },
     Retried {
         queue: ShortStr,
         delay: Duration,
@@ -72,7 +89,9 @@ pub enum Event {
         queue: ShortStr,
         outcome: Outcome,
     },
-    CameBack { queue: ShortStr },
+    CameBack {
+        queue: ShortStr,
+    },
     /// A reject or a return was withheld because the broker would lose the message, or redeliver it
     /// at once.
     Kept {
@@ -81,10 +100,17 @@ pub enum Event {
         /// Why nothing is published instead, or not yet.
         cause: Fallback,
     },
-    KeptReturned { queue: ShortStr },
+    KeptReturned {
+        queue: ShortStr,
+    },
     /// A delivery of a managed queue was not retained, so its reject would go to the broker.
-    NotRetained { queue: ShortStr, limit: Limit },
-    NameRefused { name: ShortStr },
+    NotRetained {
+        queue: ShortStr,
+        limit: Limit,
+    },
+    NameRefused {
+        name: ShortStr,
+    },
     /// A client chose EXTERNAL, or a protocol that would hide this choice.
     ExternalRefused,
     /// Shared with those that keep it for a while.
@@ -94,18 +120,26 @@ pub enum Event {
     DeliveryTimeDropped {
         queue: ShortStr,
     },
-    LinkUp { role: Role, version: Bytes },
+    LinkUp {
+        role: Role,
+        version: Bytes,
+    },
     LinkDown {
         role: Role,
         cause: String,
     },
-    /// The proxy's user may not use this vhost: it stays native.
-    VhostNative { cause: String },
-    /// The broker blocked (true) or unblocked the publisher.
+    VhostNative {
+        cause: String,
+    },
     Blocked(bool),
-    ChannelClosed { role: Role, cause: String },
+    ChannelClosed {
+        role: Role,
+        cause: String,
+    },
     /// A dead-letter exchange is internal: it is reached over a bridge from now on.
-    InternalExchange { exchange: ShortStr },
+    InternalExchange {
+        exchange: ShortStr,
+    },
     /// Dead letters to this target close the publisher's connection: they are isolated, and tried
     /// seldom.
     TargetClosesConnection {
@@ -119,12 +153,14 @@ pub enum Event {
         /// By the cause in their headers; those that did not move.
         causes: Vec<(ShortStr, usize)>,
     },
-    /// The intake consumer has begun (true) or stopped.
     Consuming(bool),
     /// The intake consumes. Reported once per connection, and again after a refusal.
     IntakeWorks,
     /// The broker refuses an object that the intake needs, or its consumer. It is tried again.
-    IntakeRefused { code: u16, cause: String },
+    IntakeRefused {
+        code: u16,
+        cause: String,
+    },
     HandedOver,
     IntakeExchanges(usize),
     OwnQueue {
@@ -132,15 +168,19 @@ pub enum Event {
         witness: Witness,
         trouble: Option<Trouble>,
     },
-    /// Proxies with this other user work in the vhost; none: no longer.
     OtherUser(Option<ShortStr>),
     /// The queue existed before. It is made again.
-    OwnQueueGone { queue: ShortStr },
+    OwnQueueGone {
+        queue: ShortStr,
+    },
     /// The broker closed the client's connection: a probe exceeded its user's channel limit.
     ProbeOverLimit,
     /// Other facts report the consequences.
     LimitMet(Limit),
-    ProtocolFault { leg: Leg, what: &'static str },
+    ProtocolFault {
+        leg: Leg,
+        what: &'static str,
+    },
 }
 
 labels! {
@@ -159,7 +199,6 @@ pub enum Limit {
     Looks = "max-looks",
     LookLimit = "look-limit",
     Redrives = "max-redrives",
-    /// Messages that do not match a redrive, which it holds until its end.
     RedriveHeld = "redrive-held",
     LookBytes = "look-bytes",
     LookTimeout = "look-timeout",
@@ -173,7 +212,6 @@ pub enum Limit {
     IntakeBytes = "intake-bytes",
     IntakeHeld = "intake-held",
     PublisherBytes = "publisher-bytes",
-    /// A dead letter was not confirmed in time and is published again.
     ConfirmTimeout = "confirm-timeout",
     History = "max-history",
     /// How far ahead an `x-opt-delivery-time` may be.
@@ -206,9 +244,7 @@ pub enum Role {
     Publisher = "publisher",
     /// Publishes one at a time what may have closed the publisher's connection.
     Careful = "careful",
-    /// Consumes the intake queue and owns the topology.
     Intake = "intake",
-    /// Writes and reads the record of redeclared queues.
     Recorder = "recorder",
     Pulse = "pulse",
     /// Browses or moves messages of a queue for an operator.

@@ -103,7 +103,6 @@ impl Limits {
 
 #[cfg(test)]
 impl Limits {
-    /// The defaults, but small where tests reach a limit.
     pub(crate) fn of_tests() -> Limits {
         const MIB: usize = 1 << 20;
         let seconds = Duration::from_secs;

@@ -2,16 +2,13 @@
 
 use std::fmt::{self, Display, Formatter};
 
-/// Why a queue of the proxy does not work, or loses messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     Deleted,
     /// The broker lists the queue, but no process runs it.
     Dead,
     Silent,
-    /// State or members, as the management API reports them.
     State(String),
-    /// A policy removes messages: its name and effect.
     Bounded(String),
 }
 

@@ -29,7 +29,6 @@ pub struct Publication {
     pub at_least_once: bool,
     pub history_cut: bool,
     pub purpose: Purpose,
-    /// Set when a client of this proxy rejected the message.
     pub by: Option<Box<Rejecter>>,
 }
 

@@ -25,7 +25,6 @@ pub enum Destination {
     Exchange(ShortStr),
 }
 
-/// Exchanges and bindings of a vhost, read from the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
     /// The default exchange may be missing.

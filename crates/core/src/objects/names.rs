@@ -24,7 +24,6 @@ pub enum BadPrefix {
     Reserved,
 }
 
-/// The names of the proxy's exchanges and queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     prefix: ShortStr,
@@ -122,7 +121,6 @@ impl Names {
         name.expect("a prefix is short")
     }
 
-    /// Translates bridges to the exchanges behind them.
     pub fn bridges(&self) -> &Bridges {
         &self.bridges
     }
@@ -142,7 +140,6 @@ impl Default for Names {
     }
 }
 
-/// As the setting `prefix`, from which all names follow.
 impl Serialize for Names {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.prefix.serialize(serializer)

@@ -18,7 +18,6 @@ use super::store::Store;
 
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// Times of the last publish, and of the newest answered one.
     pub(super) sent: Uptime,
     pub(super) answered: Uptime,
     /// The first item parked because its target was over quota. Its confirm shows that queues
@@ -29,6 +28,7 @@ pub(super) struct Answers {
 // === impl Answers ===
 
 impl Answers {
+    /// Marks attempts without an answer as late, and returns those over the quota of their target.
     pub(super) fn find_stalled(
         &mut self,
         store: &mut Store,

@@ -26,7 +26,6 @@ const IN_DOUBT: Duration = Duration::from_secs(15);
 /// Together with the time that a session keeps them, this is less than the broker's
 /// `consumer_timeout` (30 min).
 const RETURN_IN_DOUBT: Duration = Duration::from_secs(10 * 60);
-/// Minimum time between two hand-overs of the intake queue.
 const HAND_OVERS: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -36,7 +35,6 @@ pub(super) struct Away {
     down: Option<Mono>,
     /// Sessions' dead letters are refused, at once or after their patience.
     pub(super) refusing: bool,
-    /// The intake was told to leave its queue to others.
     pub(super) handed_over: bool,
     last: Option<Mono>,
     /// A careful publisher does not concern the intake.
@@ -88,7 +86,6 @@ impl Away {
         }
     }
 
-    /// True: the intake queue is to be left to others.
     pub(super) fn still(&mut self, now: Mono) -> bool {
         let since = self.since.map(|since| since.after(PATIENCE));
         self.refusing |= since.is_some_and(|due| due <= now);

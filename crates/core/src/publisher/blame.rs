@@ -8,7 +8,6 @@ use super::{bridges, delays};
 /// The broker's refusal of a publish to an internal exchange (S2.4).
 const INTERNAL: &[u8] = b"cannot publish to internal exchange";
 
-/// The cause of a closed channel, from the broker's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blame {
     Exchange(Cause),

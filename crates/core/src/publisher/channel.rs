@@ -55,9 +55,13 @@ pub(super) struct Channel {
     first: u64,
     /// Number of the next attempt to check for `confirm-timeout`.
     due: u64,
+    /// The last publish before each unanswered `confirm.select`, and its time if the question is to
+    /// find what has stalled.
     asked: VecDeque<(u64, Option<Uptime>)>,
-    /// When the newest of those left that has its answer.
+    /// When the newest answered attempt was sent.
     pub(super) told: Uptime,
+    /// The broker has processed publishes up to this one, so they cannot have caused a later close.
+    /// A channel handles methods in order: the answer to a later one proves it.
     pub(super) processed: u64,
     returns: u64,
     pub(super) returning: Option<Incoming<Returning>>,
@@ -194,7 +198,6 @@ impl Channel {
         None
     }
 
-    /// Drops finished attempts from the front of the books.
     pub(super) fn forget(&mut self, over: impl Fn(&Attempt) -> bool) {
         while self.flight.front().is_some_and(&over) {
             self.flight.pop_front();
@@ -202,7 +205,6 @@ impl Channel {
         }
     }
 
-    /// Attempts sent before a time, the oldest first.
     pub(super) fn sent_before(
         &self,
         before: impl Fn(Uptime) -> bool,
@@ -223,7 +225,6 @@ impl Channel {
         Some((self.first - 1, attempt))
     }
 
-    /// The next unchecked attempt sent before a time.
     pub(super) fn next_due(&mut self, before: impl Fn(Uptime) -> bool) -> Option<(u64, Attempt)> {
         self.due = self.due.max(self.first);
         loop {

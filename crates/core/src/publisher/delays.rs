@@ -56,7 +56,6 @@ pub(super) struct Delays {
     older: BTreeSet<u64>,
 }
 
-/// Why the broker closed a channel over a queue of ours.
 pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
     (close.class == QUEUE).then_some(match close.code {
         404 => Cause::NoExchange,
@@ -74,7 +73,6 @@ pub(super) fn no_way(close: &Close<'_>, cause: Cause, item: Option<&Item>) -> Ca
     }
 }
 
-/// The queue of a message that comes back over an exchange of its own.
 pub(super) fn leads_to<'a>(names: &Names, publication: &'a Publication) -> Option<&'a [u8]> {
     match publication.purpose {
         Purpose::Return | Purpose::Unpark | Purpose::Redrive => {

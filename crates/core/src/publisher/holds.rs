@@ -68,7 +68,6 @@ impl Holds {
         }
     }
 
-    /// Whether an unfinished item of its target waits here.
     pub(super) fn knows(&self, item: &Item) -> bool {
         self.targets.contains_key(&self.target(item))
     }
@@ -77,7 +76,6 @@ impl Holds {
         !self.handed.is_empty()
     }
 
-    /// Queues the item if it must wait for others of its target.
     pub(super) fn hold(&mut self, store: &mut Store, key: Key, now: Uptime) -> bool {
         if self.targets.is_empty() {
             return false;
@@ -209,7 +207,6 @@ impl Holds {
         until.filter(|until| *until > Mono(0)).min()
     }
 
-    /// Waiting items with the time of their targets here.
     pub(super) fn waiting(&self) -> Vec<(Uptime, Key)> {
         let all = self.targets.values();
         all.flat_map(|hold| {

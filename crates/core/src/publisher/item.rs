@@ -21,7 +21,6 @@ pub(super) struct Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Target,
-    /// The bridge to its target, an internal exchange.
     Bridge,
     Parking(Cause),
 }
@@ -37,7 +36,10 @@ pub(super) struct Route {
 pub(super) enum Place {
     Waiting,
     /// Sent and unconfirmed; its latest attempt.
-    InFlight { channel: usize, tag: u64 },
+    InFlight {
+        channel: usize,
+        tag: u64,
+    },
     /// Before the first attempt, or between two.
     BackingOff,
     /// Behind others of its target (see `holds`).
@@ -52,7 +54,6 @@ pub(super) struct Item {
     pub(super) publication: Publication,
     pub(super) stage: Stage,
     pub(super) place: Place,
-    /// Set after the broker reported that it needs one.
     pub(super) bridge: ShortStr,
     /// Refusals for an internal exchange; for a message coming back, for a missing way to its
     /// queue.
@@ -153,7 +154,6 @@ impl Item {
         std::mem::replace(&mut self.crossings, 1) == 0
     }
 
-    /// Whether its destination is a queue of the proxy.
     pub(super) fn stays_ours(&self) -> bool {
         self.stage.is_parking() || matches!(self.publication.purpose, Purpose::Delay(_))
     }

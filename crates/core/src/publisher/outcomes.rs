@@ -192,7 +192,6 @@ impl Publisher {
         }
     }
 
-    /// Its exchange, or what leads there, is missing or forbidden.
     fn exchange_failed(
         &mut self,
         key: Key,

@@ -2,7 +2,6 @@
 
 use crate::machine::{Outcome, Owner, Publication, Ticket};
 
-/// From owners of dead letters, and from the careful publisher.
 #[derive(Debug)]
 pub enum Input {
     /// In the order of their deaths.

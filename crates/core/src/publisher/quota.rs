@@ -84,7 +84,6 @@ impl Load {
 // === impl Quota ===
 
 impl Quota {
-    /// Limits for the intake with its prefetch, and for all other owners.
     pub(super) fn new(settings: &Settings) -> Quota {
         Quota {
             intake: settings.intake,
@@ -126,7 +125,6 @@ impl Quota {
         })
     }
 
-    /// The late load of its target, if any, and its limit.
     fn look(&self, item: &Item) -> (Option<Load>, Load) {
         let share = self.share(item);
         // Mostly nobody is late: then not even a name is copied.
@@ -136,7 +134,6 @@ impl Quota {
         (late, self.quarter(self.is_signal(item)))
     }
 
-    /// Whether this exceeds one target's share of the intake.
     pub(super) fn exceeds_share(&self, signals: Load) -> bool {
         signals.reaches(self.quarter(true))
     }

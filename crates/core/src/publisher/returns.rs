@@ -123,7 +123,6 @@ impl Returned {
         })
     }
 
-    /// Whether it was published to that exchange with that key.
     pub(super) fn went_to(&self, exchange: &ShortStr, routing_key: &ShortStr) -> bool {
         self.routing_key == *routing_key && self.exchange == *exchange
     }

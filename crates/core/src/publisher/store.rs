@@ -102,7 +102,6 @@ impl Store {
         item.is_some_and(|item| item.place == place)
     }
 
-    /// Whether this is its latest attempt, without an answer.
     pub(super) fn is_in_flight(&self, key: Key, channel: usize, tag: u64) -> bool {
         self.is_at(key, Place::InFlight { channel, tag })
     }

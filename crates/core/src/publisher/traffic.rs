@@ -291,7 +291,6 @@ impl Publisher {
     }
 }
 
-/// Writes a publish, after the declares that it needs.
 fn write(
     out: &mut Vec<u8>,
     channel: &mut Channel,

@@ -25,14 +25,12 @@ pub const EXPIRES: i32 = 90_000;
 #[derive(Debug)]
 pub(super) struct Mark {
     pub(super) due: Mono,
-    /// The other user that was reported, or that there is none.
     said: Option<Option<ShortStr>>,
 }
 
 // === impl Mark ===
 
 impl Mark {
-    /// Whether to declare it now; the next declare is due later.
     pub(super) fn is_due(&mut self, now: Mono) -> bool {
         let is_due = self.due <= now;
         if is_due {

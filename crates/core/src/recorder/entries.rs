@@ -11,7 +11,6 @@ use crate::registry::redeclared::Entry;
 use super::message::Message;
 use super::{CHANNEL, COMES, Effects, FAR, MOST_WAITING, Recorder, State};
 
-/// A session that waits until an entry is in the stream.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) owner: Owner,
@@ -70,7 +69,6 @@ impl Recorder {
             .collect()
     }
 
-    /// Rewrites entries that the stream might drop soon.
     pub(super) fn rewrite(&mut self, fx: &mut Effects) {
         let due = self.state == State::Current && self.end >= self.rewrite_from;
         let oldest = self.stands.values().map(|(_, place)| *place).min();
@@ -148,7 +146,6 @@ impl Recorder {
         }
     }
 
-    /// Writes the entry that counts for the queue, if possible now.
     fn write(&mut self, queue: ShortStr, now: Now, fx: &mut Effects) {
         let known = self.settings.policies.redeclared();
         let known = known.entry(&self.settings.login.vhost, &queue).cloned();

@@ -156,7 +156,6 @@ impl RecorderRig {
         self.input(Input::Record(name(queue), entry, owner));
     }
 
-    /// An entry counts; the recorder does not know it yet.
     fn count(&self, queue: &str, exchange: &str) -> Entry {
         let policies = self.machine.settings.policies.clone();
         let (old, said) = (to("old"), to(exchange));

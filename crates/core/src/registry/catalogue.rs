@@ -65,7 +65,6 @@ pub struct Queue {
     declared: Option<Fact<Arc<Declared>>>,
     asked: Option<Mono>,
     in_vain: Option<Mono>,
-    /// The warning that the queue is unknown was logged.
     is_said: bool,
 }
 
@@ -132,7 +131,6 @@ impl Catalogue {
         }
     }
 
-    /// Changes when a question that had failed is answered.
     pub fn news(&self) -> u32 {
         self.0.news.load(Ordering::Relaxed)
     }
@@ -147,7 +145,6 @@ impl Catalogue {
         }
     }
 
-    /// The vhost's default queue type. `None`: not asked yet.
     pub fn default_type(&self, vhost: &[u8]) -> Option<Fact<Option<QueueType>>> {
         self.0.default_types.load().get(vhost).cloned()
     }
@@ -178,7 +175,6 @@ impl Catalogue {
         });
     }
 
-    /// The broker reports the queue as gone or replaced.
     pub fn end(&self, vhost: &Vhost, queue: &ShortStr, at: Mono) {
         let life = self.next_life();
         self.change(vhost, queue, |known| {
@@ -283,7 +279,6 @@ impl Queue {
         self.queue_type.as_ref().map(|fact| fact.value)
     }
 
-    /// Its dead-letter exchange, if that is an intake exchange.
     pub fn intake(&self) -> Option<&Fact<Option<ShortStr>>> {
         self.intake.as_ref()
     }

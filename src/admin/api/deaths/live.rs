@@ -17,7 +17,7 @@ use super::{Shown, is_meant};
 use crate::amqp::ids::ShortStr;
 use crate::net::permits::Permit;
 
-/// Interval of comments that keep an idle connection alive.
+/// An idle live answer sends its number this often, so that a lost reader is noticed.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 const BATCH: usize = 100;
 

@@ -26,7 +26,6 @@ fn conflicts_end_as_the_table_says() {
     }
 }
 
-/// A block with its answers: one line per question.
 fn answered(block: &str) -> String {
     let (asked, _) = block.split_once("\n----").expect("a block has answers");
     let catalogue = Catalogue::default();
