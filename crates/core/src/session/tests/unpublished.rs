@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::order::{consume, consume_ok};
 use super::retries::{AWAY, CONFIRMED, declared, of, said, with};
 use super::script::*;
 use crate::amqp::ids::name;
@@ -73,6 +74,24 @@ fn what_is_kept_is_settled_by_no_later_word_of_an_impatient_client() {
     s.wait(5 * SECOND)
         .broker_gets(&[&nack(2, false, false), &nack(3, false, false)]);
     assert_eq!(s.session.withheld(), 1);
+}
+
+/// A cancel that waited before it has used up its patience.
+#[test]
+fn a_single_word_of_an_impatient_client_settles_no_other_delivery() {
+    const NO_WAIT: u8 = 8;
+    let mut s = with(3);
+    s.client(&nack(1, false, true)).silent();
+    let ticket = s.ticket();
+    s.settled(&[(ticket, AWAY)]).silent();
+    s.client(&consume("other", "c", NO_WAIT))
+        .broker_gets(&[&consume("other", "c", 0)]);
+    s.client(&get("other")).passes();
+    s.client(&cancel("c", 0)).silent();
+    s.wait(5 * SECOND).silent();
+    s.broker(&consume_ok("c")).silent();
+    s.wait(5 * SECOND).broker_gets(&[&cancel("c", 0)]);
+    s.client(&ack(3, false)).passes();
 }
 
 #[test]
