@@ -124,7 +124,17 @@ struct Turn<'a> {
 
 // === impl Turn ===
 
-impl Turn<'_> {
+impl<'a> Turn<'a> {
+    /// A call that reads no bytes.
+    fn of_nothing(now: Now, fx: &'a mut Effects) -> Turn<'a> {
+        Turn {
+            src: &[],
+            now,
+            fx,
+            mute: false,
+        }
+    }
+
     fn pass(&mut self, from: Leg, range: Range<usize>) {
         if self.mute && from == Leg::Broker {
             return;
@@ -281,12 +291,7 @@ impl Machine for Session {
     }
 
     fn closed(&mut self, leg: Leg, now: Now, fx: &mut Effects) {
-        let mut turn = Turn {
-            src: &[],
-            now,
-            fx,
-            mute: false,
-        };
+        let mut turn = Turn::of_nothing(now, fx);
         match leg {
             Leg::Broker => self.transit.life.broker_is_gone(now.mono),
             Leg::Client => self.leave(&mut turn),
@@ -294,12 +299,7 @@ impl Machine for Session {
     }
 
     fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
-        let mut turn = Turn {
-            src: &[],
-            now,
-            fx,
-            mute: false,
-        };
+        let mut turn = Turn::of_nothing(now, fx);
         match input {
             Input::Settled(outcomes) => {
                 self.books(&mut turn).settled(&outcomes);
@@ -322,23 +322,13 @@ impl Machine for Session {
     }
 
     fn drain(&mut self, now: Now, fx: &mut Effects) {
-        let mut turn = Turn {
-            src: &[],
-            now,
-            fx,
-            mute: false,
-        };
+        let mut turn = Turn::of_nothing(now, fx);
         self.begin_drain(&mut turn);
         self.after(&mut turn);
     }
 
     fn timeout(&mut self, now: Now, fx: &mut Effects) {
-        let mut turn = Turn {
-            src: &[],
-            now,
-            fx,
-            mute: false,
-        };
+        let mut turn = Turn::of_nothing(now, fx);
         if !self.transit.life.is_watching() {
             self.ledger.forget_kept();
         }
