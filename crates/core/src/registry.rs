@@ -113,19 +113,15 @@ impl Registry {
         self.tell(queue, &Told::Type(queue_type), Source::Declare, now);
     }
 
-    /// The refusal of a declare names the intake exchange that this queue has, or says that it has none.
-    pub fn learn_intake(&self, queue: &ShortStr, intake: Option<ShortStr>, now: Mono) {
-        self.tell(queue, &Told::Intake(intake), Source::Refusal, now);
-    }
-
-    fn tell(&self, queue: &ShortStr, told: &Told, source: Source, at: Mono) {
+    /// Something was told of a queue, or asked, by whichever session.
+    pub fn tell(&self, queue: &ShortStr, told: &Told, source: Source, at: Mono) {
         self.catalogue.learn(&self.vhost, queue, told, source, at);
     }
 
     /// The broker accepted a declare of that queue. Returns false when there are too many of others already: then it is not managed, its rejects
     /// are forwarded, and its intake exchange still names the target.
     pub fn insert(&mut self, queue: ShortStr, declared: Declared, now: Mono) -> bool {
-        let declared = self.tell_declared(&queue, declared, Source::Declare, now);
+        let declared = self.learn(&queue, declared, Source::Declare, now);
         if self.queues.len() >= self.most && !self.queues.contains_key(&queue) {
             return false;
         }
@@ -140,17 +136,8 @@ impl Registry {
         true
     }
 
-    /// The same, and this session cannot manage it yet.
-    pub fn learn_declared(&self, queue: &ShortStr, declared: Declared, now: Mono) {
-        self.tell_declared(queue, declared, Source::Declare, now);
-    }
-
-    /// What a queue is, as far as the broker tells: what a declare asked for beyond that stays known.
-    pub fn learn_told(&self, queue: &ShortStr, declared: Declared, now: Mono) {
-        self.tell_declared(queue, declared, Source::Refusal, now);
-    }
-
-    fn tell_declared(
+    /// What a queue is: by a declare that was accepted, or as far as the broker tells otherwise. Then what a declare asked for beyond that stays known.
+    pub fn learn(
         &self,
         queue: &ShortStr,
         declared: Declared,
@@ -177,18 +164,12 @@ impl Registry {
         self.catalogue.news()
     }
 
-    /// Whether somebody was told since then what a queue is.
-    pub fn is_told_since(&self, queue: &[u8], since: Mono) -> bool {
-        let known = self.catalogue.get(&self.vhost, queue);
-        let told = known.as_deref().and_then(catalogue::Queue::declared);
-        told.is_some_and(|declared| declared.at >= since)
-    }
-
-    /// Whether that is what this session knows of it.
-    pub fn is_what_is_told(&self, queue: &[u8]) -> bool {
-        let told = self.declared_by_anybody(queue);
-        let known = self.get(queue).map(|known| &known.declared.form);
-        told.is_some_and(|told| known.is_some_and(|known| known.is_like(&told.form)))
+    /// What somebody was told since then of a queue: whether that is what this session knows of it.
+    pub fn told_since(&self, queue: &[u8], since: Mono) -> Option<bool> {
+        let known = self.catalogue.get(&self.vhost, queue)?;
+        let told = known.declared().filter(|told| told.at >= since)?;
+        let mine = self.get(queue).map(|known| &known.declared.form);
+        Some(mine.is_some_and(|form| form.is_like(&told.value.form)))
     }
 
     /// Whether nobody knows what a queue is, and it was not asked for in vain not long ago.
@@ -205,10 +186,6 @@ impl Registry {
         let known = self.catalogue.get(&self.vhost, queue);
         self.tell(queue, &Told::Asked, Source::Refusal, now);
         known.is_none_or(|known| known.asked().is_none())
-    }
-
-    pub fn asked_in_vain(&self, queue: &ShortStr, now: Mono) {
-        self.tell(queue, &Told::InVain, Source::Refusal, now);
     }
 
     /// That nobody knows what it is has to be said. Returns whether it was not before.

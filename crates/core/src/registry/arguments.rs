@@ -164,18 +164,6 @@ impl<'a> DeclareArguments<'a> {
         }
     }
 
-    /// What becomes of a declare that may differ from its queue in where dead letters go, if `wanted` is what becomes of it otherwise.
-    pub fn to_match(&self, wanted: Wanted, names: &Names) -> Wanted {
-        let said = self.said();
-        let intake = said
-            .as_ref()
-            .and_then(|said| self.name_of_intake(said, names));
-        match (said, intake) {
-            (Some(said), Some(intake)) => Wanted::Probe(Aim::Lenient, said, intake),
-            (None, _) | (_, None) => wanted,
-        }
-    }
-
     /// The mode of a policy comes first, then what the arguments ask of the broker itself, unless a policy of ours adds to their target.
     pub fn mode(&self, said: &DeclaredTarget, policy: Option<&Policy>, global: Mode) -> Mode {
         let by_policy = policy.and_then(|policy| policy.mode);
@@ -203,7 +191,7 @@ impl<'a> DeclareArguments<'a> {
     }
 
     /// The intake exchange that says what these arguments say.
-    pub(super) fn intake(&self, names: &Names) -> Option<ShortStr> {
+    pub fn intake(&self, names: &Names) -> Option<ShortStr> {
         let said = self.said().or_else(|| self.said_in_part());
         self.name_of_intake(&said?, names)
     }

@@ -15,6 +15,8 @@ use crate::amqp::table::{Table, Value};
 use crate::amqp::version::Version;
 use crate::machine::{Event, Leg};
 use crate::registry::arguments::DeclareArguments;
+use crate::registry::catalogue::Told;
+use crate::registry::catalogue::fact::Source;
 use crate::registry::generated;
 use crate::registry::refusal::{self, There, decode_names_in};
 use crate::registry::wording::cut;
@@ -144,8 +146,9 @@ impl Line<'_, '_> {
         };
         // No probe was made, or the queue has become another one since: it is known next time.
         if let Some(intake) = refusal::seen_with(code, close.text, &queue, names) {
-            self.registry
-                .learn_intake(&queue, intake, self.turn.now.mono);
+            let told = Told::Intake(intake);
+            let now = self.turn.now.mono;
+            self.registry.tell(&queue, &told, Source::Refusal, now);
         }
         let arguments = DeclareArguments::read(&arguments);
         let there = refusal::there(code, close.text, &arguments, names);

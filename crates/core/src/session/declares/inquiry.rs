@@ -18,6 +18,7 @@ use crate::amqp::reply_code::PRECONDITION_FAILED;
 use crate::amqp::table::TableBuilder;
 use crate::objects::QueueType;
 use crate::registry::arguments::DeclareArguments;
+use crate::registry::catalogue::fact::Source;
 use crate::registry::refusal::{self, Difference};
 use crate::registry::{Declared, Form};
 use crate::session::line::Line;
@@ -101,7 +102,7 @@ impl Line<'_, '_> {
     fn learn_what_it_is(&mut self, queue: &ShortStr, form: Form) {
         let declared = Declared::of_queue(form, QueueType::Default, &self.settings.names);
         let now = self.now();
-        self.registry.learn_told(queue, declared, now);
+        self.registry.learn(queue, declared, Source::Refusal, now);
         self.adopt_if_meant(queue);
         self.registry.verified(queue, now);
     }

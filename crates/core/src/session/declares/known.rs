@@ -8,6 +8,8 @@ use crate::dead_letter::retries::Retries;
 use crate::machine::{Event, Fallback, Limit};
 use crate::objects::QueueType;
 use crate::registry::arguments::DeclareArguments;
+use crate::registry::catalogue::Told;
+use crate::registry::catalogue::fact::Source;
 use crate::registry::policy::{Mode, Policy, Queue};
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form, generated};
@@ -35,7 +37,7 @@ impl Declares {
         match accepted {
             Accepted::Managed(declared) if by_its_name(&declared) => line.manage(queue, declared),
             Accepted::Managed(declared) | Accepted::Plain(declared) => {
-                line.registry.learn_told(&queue, declared, now);
+                line.registry.learn(&queue, declared, Source::Refusal, now);
             }
             Accepted::Type(..) => {}
         }
@@ -76,7 +78,8 @@ impl Line<'_, '_> {
         let now = self.now();
         self.redeclare(&queue, &declared);
         if self.is_held_back(&queue) {
-            return self.registry.learn_declared(&queue, declared, now);
+            self.registry.learn(&queue, declared, Source::Declare, now);
+            return;
         }
         self.tell_of_rejects_only(&queue, &declared);
         self.turn.event(Event::QueueManaged {
@@ -115,7 +118,9 @@ impl Line<'_, '_> {
 
     /// It is not known what the queue is.
     pub(super) fn stays_unknown(&mut self, queue: &ShortStr) {
-        self.registry.asked_in_vain(queue, self.turn.now.mono);
+        let now = self.now();
+        self.registry
+            .tell(queue, &Told::InVain, Source::Refusal, now);
         self.assume_or_say(queue);
     }
 

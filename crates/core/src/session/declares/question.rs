@@ -188,24 +188,24 @@ impl Declares {
             return;
         };
         let now = line.now();
-        let is_told = line.registry.is_told_since(queue, since);
-        match why {
-            Why::Unknown { is_first, .. } => {
-                if !is_told && self.ask_what_it_is(queue, is_first, line) {
+        let told = line.registry.told_since(queue, since);
+        match (why, told) {
+            (Why::Unknown { is_first, .. }, told) => {
+                if told.is_none() && self.ask_what_it_is(queue, is_first, line) {
                     return;
                 }
                 line.adopt_if_meant(queue);
                 self.answered = Some(queue.clone());
             }
-            _ if !is_told => line.registry.unverified(queue, now),
+            (_, None) => line.registry.unverified(queue, now),
             // The answer showed another one.
-            _ if !line.registry.is_what_is_told(queue) => {
+            (_, Some(false)) => {
                 line.registry.let_go(queue);
                 line.adopt_if_meant(queue);
             }
-            _ => {}
+            (_, Some(true)) => {}
         }
-        if is_told {
+        if told.is_some() {
             line.registry.verified(queue, now);
         }
         self.end(line);

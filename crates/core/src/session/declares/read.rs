@@ -144,7 +144,10 @@ impl Line<'_, '_> {
                 Aim::Full | Aim::Compare | Aim::Lenient => Wanted::Leave(Fallback::FrameMax),
             },
             Wanted::Nothing | Wanted::Keep(_) if self.is_lenient(read) => {
-                arguments.to_match(wanted, names)
+                match (arguments.said(), arguments.intake(names)) {
+                    (Some(said), Some(intake)) => Wanted::Probe(Aim::Lenient, said, intake),
+                    _ => wanted,
+                }
             }
             wanted => wanted,
         }

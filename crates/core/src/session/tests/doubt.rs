@@ -5,10 +5,12 @@ use std::time::Duration;
 use super::order::publish;
 use super::probes::*;
 use super::script::*;
-use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::ids::{ChannelId, name};
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::machine::{Event, Fallback, Leg, Machine};
+use crate::registry::catalogue::Told;
+use crate::registry::catalogue::fact::Source;
 use crate::registry::policy::Mode;
 
 const LIMIT: &str = "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of (1)";
@@ -161,11 +163,8 @@ fn a_probe_without_an_answer_knows_what_another_session_has_seen_meanwhile() {
             &declare_on(PROBE, "q", 0, &if_there(&rewritten())),
         ]);
     let other = &s.another().session.registry;
-    other.learn_intake(
-        &ShortStr::copy(b"q").unwrap(),
-        Some(ShortStr::copy(b"dlx-proxy/dlx").unwrap()),
-        s.now.mono,
-    );
+    let intake = Told::Intake(Some(name("dlx-proxy/dlx")));
+    other.tell(&name("q"), &intake, Source::Refusal, s.now.mono);
     s.wait(Duration::from_secs(5)).silent();
     s.ensured(true).broker_gets(&[
         &probe_closed(),

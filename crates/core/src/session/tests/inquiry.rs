@@ -11,6 +11,7 @@ use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::table::TableBuilder;
 use crate::machine::{Event, Fallback};
 use crate::objects::QueueType;
+use crate::registry::catalogue::fact::Source;
 use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
 use crate::registry::{Declared, Form};
 
@@ -201,7 +202,7 @@ fn what_somebody_learns_later_counts_for_who_reads_already() {
     let form = Form::of(0, &original());
     let declared = Declared::of_queue(form, QueueType::Classic, &names());
     let registry = &s.session.registry;
-    registry.learn_declared(&name("q"), declared, s.now.mono);
+    registry.learn(&name("q"), declared, Source::Declare, s.now.mono);
     s.broker(&deliver("q", 2, b"hi")).passes();
     // It may have been made anew meanwhile.
     let fits = declare_on(PROBE, "q", 0, &if_there(&original()));

@@ -13,6 +13,8 @@ use crate::dead_letter::{RuleSettings, Target};
 use crate::machine::*;
 use crate::objects::{DeclaredTarget, QueueType};
 use crate::registry::arguments::DeclareArguments;
+use crate::registry::catalogue::Told;
+use crate::registry::catalogue::fact::Source;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Declares, Mode};
 use crate::registry::redeclared::Existing;
@@ -287,7 +289,7 @@ impl Script {
                 && registry.get(&queue).is_none()
                 && registry.is_unknown(&queue, now)
             {
-                registry.asked_in_vain(&queue, now);
+                registry.tell(&queue, &Told::InVain, Source::Refusal, now);
                 registry.says_unknown(&queue, now);
             }
         }
