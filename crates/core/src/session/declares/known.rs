@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::dead_letter::Lookup;
-use crate::dead_letter::retries::Retries;
 use crate::machine::{Event, Fallback, Limit};
 use crate::objects::QueueType;
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::catalogue::Told;
 use crate::registry::catalogue::fact::Source;
-use crate::registry::policy::{Mode, Policy, Queue};
+use crate::registry::policy::{Mode, Policy};
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form, generated};
 use crate::session::line::Line;
@@ -148,9 +147,13 @@ impl Line<'_, '_> {
         let mode = self.of_policy(queue, declared.queue_type, |policy| {
             arguments.mode(&declared.said, policy, self.settings.mode)
         });
-        let asks = |said| self.retries_for(queue, declared.queue_type, said).is_some();
+        let asks = |said| {
+            self.facts()
+                .retries_for(queue, declared.queue_type, said)
+                .is_some()
+        };
         let target = || {
-            let queue = self.queue(queue, declared.queue_type);
+            let queue = self.facts().queue(queue, declared.queue_type);
             let names = &self.settings.names;
             let policies = &self.settings.policies;
             policies.target_of_declared(queue, declared, names)
@@ -161,15 +164,6 @@ impl Line<'_, '_> {
                 || asks(SaidRetries::default()))
     }
 
-    /// A queue of this name in the client's vhost.
-    pub(super) fn queue<'q>(&'q self, name: &'q [u8], queue_type: QueueType) -> Queue<'q> {
-        Queue {
-            vhost: &self.peer.vhost,
-            name,
-            queue_type,
-        }
-    }
-
     /// What the policy of ours says that it has.
     pub(super) fn of_policy<R>(
         &self,
@@ -178,22 +172,11 @@ impl Line<'_, '_> {
         get: impl FnOnce(Option<&Policy>) -> R,
     ) -> R {
         let ours = self.settings.policies.ours();
-        get(ours.matching(self.queue(name, queue_type)))
+        get(ours.matching(self.facts().queue(name, queue_type)))
     }
 
     pub(super) fn mode_of(&self, name: &[u8], queue_type: QueueType) -> Mode {
         let mode = self.of_policy(name, queue_type, |policy| policy?.mode);
         mode.unwrap_or(self.settings.mode)
-    }
-
-    pub(super) fn retries_for(
-        &self,
-        name: &[u8],
-        queue_type: QueueType,
-        said: SaidRetries,
-    ) -> Option<Retries> {
-        let queue = self.queue(name, queue_type);
-        let policies = &self.settings.policies;
-        policies.retries(queue, said, self.settings.mode, self.peer.version)
     }
 }

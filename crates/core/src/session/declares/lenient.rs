@@ -72,7 +72,7 @@ impl Line<'_, '_> {
     pub(super) fn count_declare(&mut self, pending: &mut Pending) -> Option<Entry> {
         let existing = pending.existing.clone()?;
         if let Some(intake) = existing.intake(&self.settings.names) {
-            pending.facts.is_ours = true;
+            pending.case.is_ours = true;
             pending.goes_on_as(intake);
         }
         let entry = self.count(&pending.queue, &existing, &pending.said);

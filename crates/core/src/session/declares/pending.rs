@@ -10,7 +10,7 @@ use crate::registry::{self, Declared};
 use crate::session::replies::Accepted;
 
 use super::read::Read;
-use super::table::{Facts, Form, Stage};
+use super::table::{Case, Form, Stage};
 
 #[derive(Debug)]
 pub(in crate::session) struct Pending {
@@ -32,7 +32,7 @@ pub(in crate::session) struct Pending {
     pub(super) existing: Option<Existing>,
     /// How often that was corrected.
     pub(super) corrected: u8,
-    pub(super) facts: Facts,
+    pub(super) case: Case,
     pub(super) stage: Stage,
 }
 
@@ -60,7 +60,7 @@ impl Pending {
             is_lenient,
             existing: None,
             corrected: 0,
-            facts: Facts {
+            case: Case {
                 aim,
                 to_be_named: read.declare.queue.is_empty(),
                 names_exchange: read.arguments().exchange().is_some(),
@@ -93,7 +93,7 @@ impl Pending {
             Form::AsItIs => self.arguments.clone(),
             Form::Passive | Form::MayWrite => Vec::new(),
             Form::Never => self.read().permission_probe(),
-            Form::Rewritten if self.facts.may_make() => self.table(form),
+            Form::Rewritten if self.case.may_make() => self.table(form),
             Form::Rewritten | Form::IfThere | Form::AsTheQueue => if_there(&self.table(form)),
         }
     }
@@ -123,9 +123,9 @@ impl Pending {
     /// The queue has, or had, this intake exchange: what goes on makes none.
     pub(super) fn goes_on_as(&mut self, intake: ShortStr) {
         if self.intake != intake {
-            (self.intake, self.facts.ensured) = (intake, None);
+            (self.intake, self.case.ensured) = (intake, None);
         }
-        self.facts.permitted = false;
+        self.case.permitted = false;
     }
 
     /// What is known of the queue once the broker accepts the declare in this form.
@@ -137,7 +137,7 @@ impl Pending {
             taken_over: false,
             form: registry::Form::of(self.bits, &self.arguments),
         };
-        match (form, self.facts.aim) {
+        match (form, self.case.aim) {
             (Form::AsItIs, Aim::Full | Aim::Lenient) => Accepted::Managed(as_it_is()),
             (Form::AsItIs, Aim::Off) => Accepted::Plain(as_it_is()),
             (Form::AsItIs, Aim::Compare) => Accepted::Type(self.bits, self.queue_type),

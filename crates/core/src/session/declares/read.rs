@@ -111,7 +111,7 @@ impl Line<'_, '_> {
             // What the name will begin with may not tell which policy of ours the queue will have.
             let start = generated::start(read.declare.arguments, self.peer.version);
             let ours = self.settings.policies.ours();
-            if !ours.decide(self.queue(&start, read.queue_type)) {
+            if !ours.decide(self.facts().queue(&start, read.queue_type)) {
                 let queue = ShortStr::new(start).unwrap_or_default();
                 let cause = Fallback::GeneratedName;
                 self.turn.event(Event::DeclareLeft { queue, cause });
@@ -156,7 +156,8 @@ impl Line<'_, '_> {
     /// Whether the queue of a declare that says this will have retries; or would have, if the declare did not say otherwise than a policy.
     pub(super) fn is_retried(&self, read: &Read<'_>, said: SaidRetries) -> bool {
         let asks = |said| {
-            self.retries_for(&read.name, read.queue_type, said)
+            self.facts()
+                .retries_for(&read.name, read.queue_type, said)
                 .is_some()
         };
         asks(said) || asks(SaidRetries::default())
@@ -189,7 +190,7 @@ impl Declares {
             line.turn.event(Event::GoesWithMessages { queue, problem });
         }
         let delays = |said| {
-            let retries = line.retries_for(&read.name, read.queue_type, said);
+            let retries = line.facts().retries_for(&read.name, read.queue_type, said);
             retries.is_some_and(|retries| retries.back_off.is_some())
         };
         if let Some(problem) = said_retries::in_vain(arguments, delays)

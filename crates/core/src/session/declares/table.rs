@@ -9,7 +9,7 @@ const MOST_COMPARED: u8 = 2;
 
 /// What is known of one declare on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::session) struct Facts {
+pub(in crate::session) struct Case {
     pub(in crate::session) aim: Aim,
     /// The broker makes the name: each try would make another queue.
     pub(in crate::session) to_be_named: bool,
@@ -26,7 +26,7 @@ pub(in crate::session) struct Facts {
 }
 
 /// The forms in which a declare is sent, to the probe's channel or to its own. Only two of them can make a queue: the client's own, and the
-/// rewritten one where that [is safe](Facts::may_make).
+/// rewritten one where that [is safe](Case::may_make).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum Form {
     /// As the client wrote it.
@@ -79,9 +79,9 @@ pub(in crate::session) enum Step {
     Forward(Form),
 }
 
-// === impl Facts ===
+// === impl Case ===
 
-impl Facts {
+impl Case {
     /// Whether the rewritten form may make the queue.
     pub(in crate::session) fn may_make(&self) -> bool {
         self.permitted && self.ensured == Some(true)

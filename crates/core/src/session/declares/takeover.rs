@@ -46,8 +46,8 @@ impl Declares {
     pub(in crate::session) fn quiet(&mut self, line: &mut Line<'_, '_>) {
         if let Some(mut pending) = self.take_declare(|pending| pending.stage == Stage::Quieting) {
             let is_permitted = self.permitted.get(&pending.intake, line.now()).is_some();
-            pending.facts.permitted = is_permitted && pending.facts.aim == Aim::Full;
-            let step = pending.facts.begin();
+            pending.case.permitted = is_permitted && pending.case.aim == Aim::Full;
+            let step = pending.case.begin();
             self.take(pending, step, line);
         }
     }
@@ -78,7 +78,7 @@ impl Declares {
         if refused.is_some_and(|close| pending.corrects(form, &close, line)) {
             return self.take(pending, Step::Ask(Form::AsTheQueue), line);
         }
-        let step = pending.facts.told(form, &there);
+        let step = pending.case.told(form, &there);
         if let There::Ours(intake) = there
             && step == Step::Ensure(Then::Forward)
         {
@@ -95,8 +95,8 @@ impl Declares {
         if let Some(mut pending) = self.take_declare(waits)
             && let Stage::Ensuring(then) = pending.stage
         {
-            pending.facts.ensured = Some(ensured.ready);
-            let step = pending.facts.ready(then);
+            pending.case.ensured = Some(ensured.ready);
+            let step = pending.case.ready(then);
             self.take(pending, step, line);
         }
     }
@@ -115,7 +115,7 @@ impl Declares {
                 let queue = queue.clone();
                 line.turn.event(Event::NotRecorded { queue });
             }
-            let step = pending.facts.recorded();
+            let step = pending.case.recorded();
             self.take(pending, step, line);
         }
     }
@@ -125,7 +125,7 @@ impl Declares {
         line.turn.event(Event::LimitMet(Limit::ProbeTimeout));
         self.until = line.deadline();
         match pending.stage {
-            Stage::Ensuring(_) => pending.facts.ensured = Some(false),
+            Stage::Ensuring(_) => pending.case.ensured = Some(false),
             Stage::Recording => {
                 line.turn.fx.out.gave_up = true;
                 let queue = pending.queue.clone();
@@ -133,7 +133,7 @@ impl Declares {
             }
             Stage::Quieting | Stage::Asked(_) => {}
         }
-        let step = pending.facts.too_late(pending.stage);
+        let step = pending.case.too_late(pending.stage);
         self.take(pending, step, line);
     }
 
@@ -143,25 +143,25 @@ impl Declares {
             step = match step {
                 Step::Ask(form) => {
                     pending.stage = Stage::Asked(form);
-                    pending.facts.compared += u8::from(form == Form::IfThere);
+                    pending.case.compared += u8::from(form == Form::IfThere);
                     self.ask_form(&pending, form, line);
                     break;
                 }
                 Step::Ensure(then) => {
                     pending.stage = Stage::Ensuring(then);
-                    if then == Then::Make && !pending.facts.permitted {
-                        pending.facts.permitted = true;
+                    if then == Then::Make && !pending.case.permitted {
+                        pending.case.permitted = true;
                         self.permitted
                             .insert(pending.intake.clone(), (), line.now());
                     }
-                    if pending.facts.ensured.is_none() {
+                    if pending.case.ensured.is_none() {
                         line.turn.fx.out.ensure.push(Ensure {
                             exchange: pending.intake.clone(),
                             user: line.peer.user.clone(),
                         });
                         break;
                     }
-                    pending.facts.ready(then)
+                    pending.case.ready(then)
                 }
                 Step::Record => {
                     pending.stage = Stage::Recording;
@@ -170,7 +170,7 @@ impl Declares {
                         line.turn.fx.out.record.push((queue, entry, true));
                         break;
                     }
-                    pending.facts.recorded()
+                    pending.case.recorded()
                 }
                 Step::InDoubt(cause) => match line.seen_with(&pending) {
                     Some(intake) => {
@@ -182,7 +182,7 @@ impl Declares {
                 },
                 Step::AsItIs(cause) => {
                     let queue = pending.queue.clone();
-                    let aim = pending.facts.aim;
+                    let aim = pending.case.aim;
                     self.forward(&pending, Form::AsItIs, line);
                     if matches!(aim, Aim::Full | Aim::Compare) {
                         line.turn.event(Event::DeclareLeft { queue, cause });

@@ -7,7 +7,7 @@ use crate::amqp::ids::ShortStr;
 use crate::registry::arguments::Aim;
 use crate::registry::refusal::There;
 
-use super::table::{Facts, Form, Stage, Step, Then};
+use super::table::{Case, Form, Stage, Step, Then};
 
 const FORMS: [Form; 7] = [
     Form::AsItIs,
@@ -35,14 +35,14 @@ static THERE: [There; 13] = [
 ];
 
 /// What may matter, with the values that it has.
-type Fact = (&'static str, Vec<(String, Box<dyn Fn(&mut Facts)>)>);
+type Fact = (&'static str, Vec<(String, Box<dyn Fn(&mut Case)>)>);
 
 fn fact<V: Copy + Debug + 'static>(
     name: &'static str,
     values: &[V],
-    set: fn(&mut Facts, V),
+    set: fn(&mut Case, V),
 ) -> Fact {
-    let value = |value: &V| -> (String, Box<dyn Fn(&mut Facts)>) {
+    let value = |value: &V| -> (String, Box<dyn Fn(&mut Case)>) {
         let value = *value;
         let shown = format!("{value:?}").to_lowercase();
         (shown, Box::new(move |facts| set(facts, value)))
@@ -70,7 +70,7 @@ fn facts() -> Vec<Fact> {
 }
 
 /// What follows, and from which facts: only those are named that make a difference.
-fn rows(left: &[Fact], of: Facts, next: &dyn Fn(&Facts) -> Step) -> Vec<(String, Step)> {
+fn rows(left: &[Fact], of: Case, next: &dyn Fn(&Case) -> Step) -> Vec<(String, Step)> {
     let Some(((name, values), left)) = left.split_first() else {
         return vec![(String::new(), next(&of))];
     };
@@ -105,13 +105,13 @@ fn all_rows_are_as_the_table_shows() {
     let of = UNKNOWN;
     let facts = facts();
     let mut table = HEAD.to_owned();
-    let mut put = |when: String, next: &dyn Fn(&Facts) -> Step| {
+    let mut put = |when: String, next: &dyn Fn(&Case) -> Step| {
         table += &format!("\n{when}\n");
         for (facts, step) in rows(&facts, of, next) {
             table += &format!("  {:70} {step:?}\n", facts.trim_start());
         }
     };
-    put("the channel is quiet".into(), &Facts::begin);
+    put("the channel is quiet".into(), &Case::begin);
     for form in FORMS {
         // The broker's answers that lead to the same stand together.
         let mut answers: Vec<(String, &There)> = Vec::new();
@@ -138,7 +138,7 @@ fn all_rows_are_as_the_table_shows() {
             of.ready(then)
         });
     }
-    put("recorded".into(), &Facts::recorded);
+    put("recorded".into(), &Case::recorded);
     for form in [Form::Rewritten, Form::IfThere] {
         put(format!("too late: {form:?}"), &|of| {
             of.too_late(Stage::Asked(form))
@@ -166,7 +166,7 @@ fn what_is_unknown_never_makes_a_queue_of_ours() {
         }
     }
     let may_make = |permitted, ensured| {
-        Facts {
+        Case {
             permitted,
             ensured,
             ..UNKNOWN
@@ -177,7 +177,7 @@ fn what_is_unknown_never_makes_a_queue_of_ours() {
     assert!(!may_make(true, None) && !may_make(true, Some(false)) && !may_make(false, Some(true)));
 }
 
-const UNKNOWN: Facts = Facts {
+const UNKNOWN: Case = Case {
     aim: Aim::Full,
     to_be_named: false,
     names_exchange: false,
