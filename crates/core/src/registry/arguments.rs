@@ -117,6 +117,11 @@ impl<'a> DeclareArguments<'a> {
         self.target(false, Value::as_text)
     }
 
+    /// What they say, as far as that is known.
+    pub(super) fn says(&self) -> Option<DeclaredTarget> {
+        self.said().or_else(|| self.said_in_part())
+    }
+
     /// No exchange and no routing key has a name of over 255 bytes (S7.1).
     fn target(
         &self,
@@ -192,8 +197,7 @@ impl<'a> DeclareArguments<'a> {
 
     /// The intake exchange that says what these arguments say.
     pub fn intake(&self, names: &Names) -> Option<ShortStr> {
-        let said = self.said().or_else(|| self.said_in_part());
-        self.name_of_intake(&said?, names)
+        self.name_of_intake(&self.says()?, names)
     }
 
     fn name_of_intake(&self, said: &DeclaredTarget, names: &Names) -> Option<ShortStr> {

@@ -181,15 +181,8 @@ fn other_exchange(text: &[u8], arguments: &DeclareArguments<'_>, names: &Names) 
     let OwnObject::IntakeExchange(intake, _) = names.parse(current)? else {
         return None;
     };
-    let (exchange, routing_key) = match &intake {
-        DeclaredTarget::Target(target) => (Some(&target.exchange), target.routing_key.as_ref()),
-        DeclaredTarget::Policy { .. } => (None, None),
-    };
-    let same = |argument, current: Option<&ShortStr>| match arguments.value(argument) {
-        Some(value) => current.is_some_and(|current| value.as_text() == Some(current)),
-        None => current.is_none(),
-    };
-    if !same(DEAD_LETTER_EXCHANGE, exchange) || !same(DEAD_LETTER_ROUTING_KEY, routing_key) {
+    let differs = |said: DeclaredTarget| !said.is_but_for_the_strategy(&intake);
+    if arguments.says().is_none_or(differs) {
         return Some(There::OursOtherwise);
     }
     // What is left to differ are the type and the strategy.
