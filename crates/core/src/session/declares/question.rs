@@ -264,7 +264,7 @@ impl Declares {
 
 impl Line<'_, '_> {
     /// Nobody can be asked: that ends no knowledge. What was known when somebody began to read is taken for granted if
-    /// nobody saw the queue's end; else what the broker does with a reject as it is, is left to it ([`Session::withhold`](crate::session::Session::withhold)).
+    /// nobody saw the queue's end; else what the broker does with a reject as it is, is left to it (`ledger.rs`).
     fn cannot_verify(&mut self, queue: &[u8], why: Why) {
         let now = self.now();
         match why == Why::Dies && self.registry.is_same_life(queue) {
