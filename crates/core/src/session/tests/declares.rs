@@ -155,39 +155,6 @@ fn without_an_intake_exchange_a_queue_that_was_taken_over_is_still_found() {
 }
 
 #[test]
-fn a_queue_with_native_arguments_keeps_them() {
-    let mut s = comparing(0);
-    let text = "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx-proxy/dlx' but current is 'dlx'";
-    s.broker(&close(PROBE, 406, text))
-        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &original())]);
-    s.broker(&declare_ok(CH, "q")).passes();
-}
-
-#[test]
-fn another_exchange_than_the_queues_is_refused_in_the_clients_words() {
-    let mut s = comparing(0);
-    let text = "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx-proxy/dlx' but current is 'dlx-proxy/other'";
-    s.broker(&close(PROBE, 406, text)).broker_gets(&[
-        &close_ok(PROBE),
-        &declare_on(CH, "q", 0, &if_there(&rewritten())),
-    ]);
-    let said = "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx' but current is 'other'";
-    s.broker(&close(CH, 406, text))
-        .client_gets(&[&close(CH, 406, said)]);
-}
-
-#[test]
-fn what_has_nothing_to_do_with_dead_letters_is_refused_in_the_brokers_words() {
-    let mut s = comparing(0);
-    let text = "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q' in vhost '/': received none but current is the value '5' of type 'signedint'";
-    s.broker(&close(PROBE, 406, text)).broker_gets(&[
-        &close_ok(PROBE),
-        &declare_on(CH, "q", 0, &if_there(&rewritten())),
-    ]);
-    s.broker(&close(CH, 406, text)).passes();
-}
-
-#[test]
 fn nothing_is_tried_while_something_before_the_declare_may_fail() {
     let mut s = Script::open(settings(Mode::Full));
     let publish = method(CH, MethodId::BASIC_PUBLISH, |a| {

@@ -94,6 +94,52 @@ fn of_a_native_queue_it_says_everything() {
         .passes();
 }
 
+/// The form that makes no queue was refused so; this one goes on, and what the broker says of that, the client reads so.
+#[test]
+fn what_goes_on_and_what_the_client_reads_of_it() {
+    let there = if_there(&rewritten());
+    let length = inequivalent("x-max-length", "6", "5");
+    let invalid = "PRECONDITION_FAILED - invalid arg 'x-max-length' for queue 'q' in vhost '/': {value_negative,-5}";
+    let another = exchange("dlx-proxy/dlx", "dlx-proxy/other");
+    let with_key = exchange("dlx", "dlx-proxy/other/k");
+    let cases = [
+        // It has native arguments: what it was declared with fits.
+        (exchange("dlx-proxy/dlx", "dlx"), original(), None),
+        // Another target.
+        (
+            another.clone(),
+            there.clone(),
+            Some((another, exchange("dlx", "other"))),
+        ),
+        // What has nothing to do with dead letters is told in the broker's words.
+        (length.clone(), there, Some((length.clone(), length))),
+        // There is none, and the original is refused for the same; or the queue has gone.
+        (
+            invalid.to_owned(),
+            original(),
+            Some((invalid.to_owned(), invalid.to_owned())),
+        ),
+        // The text was cut: what was sent in the end is the client's own.
+        (
+            exchange("dlx-proxy/dlx", "dlx-proxy/d...").replace("...'", "..."),
+            original(),
+            Some((with_key, exchange("dlx", "other' with the key 'k"))),
+        ),
+    ];
+    for (refused, form, told) in cases {
+        let mut s = comparing(0);
+        s.broker(&close(PROBE, 406, &refused))
+            .broker_gets(&[&close_ok(PROBE), &declares(CH, &form)]);
+        assert!(s.ensure.is_empty());
+        match told {
+            None => s.broker(&declare_ok(CH, "q")).passes(),
+            Some((said, read)) => s
+                .broker(&close(CH, 406, &said))
+                .client_gets(&[&close(CH, 406, &read)]),
+        }
+    }
+}
+
 #[test]
 fn another_type_than_the_queues_is_told_by_the_broker() {
     let mut s = comparing(0);
@@ -107,16 +153,6 @@ fn another_type_than_the_queues_is_told_by_the_broker() {
         .broker_gets(&[&declares(CH, &if_there(&table.finish()))]);
     let text = inequivalent("x-queue-type", "classic", "quorum");
     s.broker(&close(CH, 406, &text)).passes();
-}
-
-/// What was sent in the end is the client's own, as the first refusal was cut.
-#[test]
-fn the_original_is_refused_in_the_clients_words_too() {
-    let mut s = comparing(0);
-    s.broker(&close(PROBE, 406, "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx-proxy/d..."))
-        .broker_gets(&[&close_ok(PROBE), &declares(CH, &original())]);
-    s.broker(&close(CH, 406, &exchange("dlx", "dlx-proxy/other/k")))
-        .client_gets(&[&close(CH, 406, &exchange("dlx", "other' with the key 'k"))]);
 }
 
 #[test]
@@ -135,17 +171,6 @@ fn and_where_its_user_may_not_write_to_the_intake_exchange() {
     s.broker(&close(PROBE, 403, text))
         .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "", 0, &original())]);
     assert_left(&s, Fallback::NoPermission);
-    assert!(s.ensure.is_empty());
-}
-
-/// The original is refused for the same; or the queue has gone.
-#[test]
-fn what_else_is_wrong_with_a_queue_that_is_not_there_the_broker_says_of_the_original() {
-    let mut s = comparing(0);
-    let text = "PRECONDITION_FAILED - invalid arg 'x-max-length' for queue 'q' in vhost '/': {value_negative,-5}";
-    s.broker(&close(PROBE, 406, text))
-        .broker_gets(&[&close_ok(PROBE), &declares(CH, &original())]);
-    s.broker(&close(CH, 406, text)).passes();
     assert!(s.ensure.is_empty());
 }
 
