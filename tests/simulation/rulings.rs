@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use dlx_proxy::objects::{DeclaredTarget, OwnObject};
 use fastrand::Rng;
 
+use super::codec::value::Bytes;
 use super::plan::{MISSING, Plan};
+use super::proxy::names;
 use super::retries::{OnCrash, Words};
 
 /// By queue: what its policy says. A queue that is not among them has none.
@@ -78,6 +81,25 @@ impl Ruling {
             exchange: first.0.or(then.0).or_else(|| broker.exchange.clone())?,
             key: first.1.or(then.1).or_else(|| broker.key.clone()),
         })
+    }
+}
+
+impl Target {
+    /// What the arguments of a queue say: those of the client that made it stand in the name of an intake exchange.
+    pub(crate) fn argued(exchange: Option<Bytes>, key: Option<String>) -> Option<Target> {
+        let exchange = exchange?;
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        match names().parse(&exchange) {
+            Some(OwnObject::IntakeExchange(DeclaredTarget::Policy { .. }, _)) => None,
+            Some(OwnObject::IntakeExchange(DeclaredTarget::Target(target), _)) => Some(Target {
+                exchange: text(&target.exchange),
+                key: target.routing_key.as_deref().map(text),
+            }),
+            _ => Some(Target {
+                exchange: text(&exchange),
+                key,
+            }),
+        }
     }
 }
 

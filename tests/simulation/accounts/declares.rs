@@ -8,8 +8,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use dlx_proxy::objects::{DeclaredTarget, OwnObject};
-
 use super::super::codec::frame::Frame;
 use super::super::codec::value::{Bytes, Value};
 use super::super::model::Conn;
@@ -469,7 +467,7 @@ fn entry(content: &Frame) -> Option<Entry> {
         _ => None,
     };
     let text = |name| Some(String::from_utf8_lossy(&bytes(name)?).into_owned());
-    let argued = argued(bytes("made-with-exchange"), text("made-with-routing-key"));
+    let argued = Target::argued(bytes("made-with-exchange"), text("made-with-routing-key"));
     let said = match text("said")?.as_str() {
         "arguments" => argued.clone(),
         "none" => None,
@@ -483,23 +481,6 @@ fn entry(content: &Frame) -> Option<Entry> {
         said,
         argued,
     })
-}
-
-/// What the arguments of a queue say: those of the client that made it stand in the name of an intake exchange.
-fn argued(exchange: Option<Bytes>, key: Option<String>) -> Option<Target> {
-    let exchange = exchange?;
-    let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-    match names().parse(&exchange) {
-        Some(OwnObject::IntakeExchange(DeclaredTarget::Policy { .. }, _)) => None,
-        Some(OwnObject::IntakeExchange(DeclaredTarget::Target(target), _)) => Some(Target {
-            exchange: text(&target.exchange),
-            key: target.routing_key.as_deref().map(text),
-        }),
-        _ => Some(Target {
-            exchange: text(&exchange),
-            key,
-        }),
-    }
 }
 
 fn show(target: &Option<Target>) -> String {
