@@ -38,60 +38,38 @@ pub enum Event {
         own: DeadLettersTo,
     },
     /// A declare could not be recorded in time: other proxies do not know it yet.
-    NotRecorded {
-        queue: ShortStr,
-    },
+    NotRecorded { queue: ShortStr },
     /// The record of redeclared queues cannot be read or is slow: entries of other proxies do not
     /// count here yet.
-    RecordUnread {
-        cause: String,
-    },
+    RecordUnread { cause: String },
     /// The record has messages that no proxy wrote. They are ignored but take room.
-    RecordForeign {
-        messages: u64,
-    },
-    DeclareLeft {
-        queue: ShortStr,
-        cause: Fallback,
-    },
-    RejectForwarded {
-        queue: ShortStr,
-        cause: Fallback,
-    },
-    ReturnForwarded {
-        queue: ShortStr,
-        cause: Fallback,
-    },
+    RecordForeign { messages: u64 },
+    /// A declare with a dead-letter exchange went to the broker unchanged.
+    DeclareLeft { queue: ShortStr, cause: Fallback },
+    /// A reject went to the broker although its queue is managed.
+    RejectForwarded { queue: ShortStr, cause: Fallback },
+    /// A return to a queue with retries went to the broker: neither delayed nor counted.
+    ReturnForwarded { queue: ShortStr, cause: Fallback },
     /// A client was lost, and not all of its unsettled deliveries were counted.
-    CrashNotCounted {
-        queue: ShortStr,
-        cause: Fallback,
-    },
-    RetriesInVain {
-        queue: ShortStr,
-        problem: String,
-    },
+    CrashNotCounted { queue: ShortStr, cause: Fallback },
+    /// Retry arguments of a queue that are invalid, wholly or in part.
+    RetriesInVain { queue: ShortStr, problem: String },
+    /// Arguments that delete the queue together with messages that wait in it.
     GoesWithMessages {
         queue: ShortStr,
         problem: &'static str,
     },
     /// A queue with retries was purged or deleted: messages that wait for a retry are elsewhere.
-    StillWaiting {
-        queue: ShortStr,
-        deleted: bool,
-    },
+    StillWaiting { queue: ShortStr, deleted: bool },
     Retried {
         queue: ShortStr,
         delay: Duration,
         outcome: Outcome,
     },
-    Redriven {
-        queue: ShortStr,
-        outcome: Outcome,
-    },
-    CameBack {
-        queue: ShortStr,
-    },
+    /// The outcome of a dead letter that an operator sends back.
+    Redriven { queue: ShortStr, outcome: Outcome },
+    /// A message is in its queue again after a retry.
+    CameBack { queue: ShortStr },
     /// A reject or a return was withheld because the broker would lose the message, or redeliver it
     /// at once.
     Kept {
@@ -100,46 +78,32 @@ pub enum Event {
         /// Why nothing is published instead, or not yet.
         cause: Fallback,
     },
-    KeptReturned {
-        queue: ShortStr,
-    },
+    /// The message of a withheld reject or return was requeued.
+    KeptReturned { queue: ShortStr },
     /// A delivery of a managed queue was not retained, so its reject would go to the broker.
-    NotRetained {
-        queue: ShortStr,
-        limit: Limit,
-    },
-    NameRefused {
-        name: ShortStr,
-    },
+    NotRetained { queue: ShortStr, limit: Limit },
+    /// A client used the name of an object of the proxy.
+    NameRefused { name: ShortStr },
     /// A client chose EXTERNAL, or a protocol that would hide this choice.
     ExternalRefused,
     /// Shared with those that keep it for a while.
     DeadLetter(Arc<DeadLetter>),
+    /// The edited headers did not fit the frame.
     EditDropped,
     /// A message was published without its `x-opt-delivery-time`, which was too far ahead.
-    DeliveryTimeDropped {
-        queue: ShortStr,
-    },
-    LinkUp {
-        role: Role,
-        version: Bytes,
-    },
-    LinkDown {
-        role: Role,
-        cause: String,
-    },
-    VhostNative {
-        cause: String,
-    },
+    DeliveryTimeDropped { queue: ShortStr },
+    /// A link of the proxy's own is open.
+    LinkUp { role: Role, version: Bytes },
+    /// A link is lost, or could not be opened.
+    LinkDown { role: Role, cause: String },
+    /// The proxy's user may not use this vhost, so its queues are left to the broker.
+    VhostNative { cause: String },
+    /// The broker blocked (true) or unblocked the publisher.
     Blocked(bool),
-    ChannelClosed {
-        role: Role,
-        cause: String,
-    },
+    /// The broker closed a channel of a link.
+    ChannelClosed { role: Role, cause: String },
     /// A dead-letter exchange is internal: it is reached over a bridge from now on.
-    InternalExchange {
-        exchange: ShortStr,
-    },
+    InternalExchange { exchange: ShortStr },
     /// Dead letters to this target close the publisher's connection: they are isolated, and tried
     /// seldom.
     TargetClosesConnection {
@@ -153,34 +117,32 @@ pub enum Event {
         /// By the cause in their headers; those that did not move.
         causes: Vec<(ShortStr, usize)>,
     },
+    /// The intake consumer has begun (true) or stopped.
     Consuming(bool),
     /// The intake consumes. Reported once per connection, and again after a refusal.
     IntakeWorks,
     /// The broker refuses an object that the intake needs, or its consumer. It is tried again.
-    IntakeRefused {
-        code: u16,
-        cause: String,
-    },
+    IntakeRefused { code: u16, cause: String },
+    /// Nothing can be published: the intake has requeued its signals, and consumes again when the
+    /// publisher's link is up.
     HandedOver,
+    /// The number of declared intake exchanges.
     IntakeExchanges(usize),
     OwnQueue {
         queue: ShortStr,
         witness: Witness,
         trouble: Option<Trouble>,
     },
+    /// Proxies with this other user work in the vhost; none: no longer, as far as visible.
     OtherUser(Option<ShortStr>),
     /// The queue existed before. It is made again.
-    OwnQueueGone {
-        queue: ShortStr,
-    },
+    OwnQueueGone { queue: ShortStr },
     /// The broker closed the client's connection: a probe exceeded its user's channel limit.
     ProbeOverLimit,
     /// Other facts report the consequences.
     LimitMet(Limit),
-    ProtocolFault {
-        leg: Leg,
-        what: &'static str,
-    },
+    /// A violation of the protocol on a leg.
+    ProtocolFault { leg: Leg, what: &'static str },
 }
 
 labels! {

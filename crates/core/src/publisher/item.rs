@@ -34,16 +34,15 @@ pub(super) struct Route {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
+    /// Queued at a channel, or without one.
     Waiting,
     /// Sent and unconfirmed; its latest attempt.
-    InFlight {
-        channel: usize,
-        tag: u64,
-    },
+    InFlight { channel: usize, tag: u64 },
     /// Before the first attempt, or between two.
     BackingOff,
     /// Behind others of its target (see `holds`).
     Held,
+    /// Handed to the careful publisher.
     Careful,
 }
 
