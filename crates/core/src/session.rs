@@ -68,41 +68,32 @@ use peer::Peer;
 use timers::TIMERS;
 use transit::Transit;
 
-/// What may wait for a client that does not read while one of its declares is probed (else both sides would wait for each other).
+/// Bytes that may wait for a client that does not read while its declare is probed: otherwise both
+/// sides would wait for each other.
 const PROBE_BACKLOG: usize = 1024 * 1024;
 
-/// What a session is told of the configuration.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `full` or `rejects-only`, where no policy says otherwise.
     pub mode: Mode,
-    /// What becomes of a declare that differs from its queue only in where dead letters go, where no policy says otherwise.
     pub declares: policy::Declares,
-    /// Names of the proxy's objects at the broker.
     pub names: Names,
-    /// The user of the proxy's own links: what that one published may say more than others' messages (`dead_letter::proof`).
+    /// The user of the proxy's own links: its messages may carry private headers
+    /// (`dead_letter::proof`).
     pub user: ShortStr,
-    /// The proxy's own policies, and what is known of the broker's.
     pub policies: LivePolicies,
-    /// How dead letters look, by dialect of the broker.
     pub rules: RuleSettings,
-    /// Octets that all sessions together may retain.
     pub retained: Budget,
-    /// What all sessions know of queues.
     pub catalogue: Catalogue,
-    /// Users that are not probed, as any session saw.
+    /// Users that are not probed, shared by all sessions.
     pub channel_limits: ChannelLimits,
-    /// Those that may change meanwhile.
     pub limits: LiveLimits,
 }
 
-/// One client connection together with its one broker connection.
 #[derive(Debug)]
 pub struct Session {
     settings: Arc<Settings>,
-    /// What becomes of EXTERNAL in the handshake.
+    /// The treatment of EXTERNAL in the handshake.
     external: External,
-    /// The client has said how it logs in, and it may.
     mechanism_is_chosen: bool,
     peer: Peer,
     transit: Transit,
@@ -113,19 +104,18 @@ pub struct Session {
     declares: Declares,
 }
 
-/// What the code of a session works with during one call: the bytes that are being read, the time, the effects.
+/// The context of one call: the bytes being read, the time, the effects.
 struct Turn<'a> {
     src: &'a [u8],
     now: Now,
     fx: &'a mut Effects,
-    /// The client is told nothing any more.
+    /// Nothing more is sent to the client.
     mute: bool,
 }
 
 // === impl Turn ===
 
 impl<'a> Turn<'a> {
-    /// A call that reads no bytes.
     fn of_nothing(now: Now, fx: &'a mut Effects) -> Turn<'a> {
         Turn {
             src: &[],
@@ -142,7 +132,7 @@ impl<'a> Turn<'a> {
         self.fx.wire(from.other()).pass(self.src, range);
     }
 
-    /// Passes on what is built in the place of what came.
+    /// Sends what `build` writes instead of the received frame.
     fn replace(&mut self, from: Leg, build: impl FnOnce(&mut Vec<u8>)) {
         if self.mute && from == Leg::Broker {
             return;
@@ -162,7 +152,6 @@ impl<'a> Turn<'a> {
 // === impl Session ===
 
 impl Session {
-    /// A session whose legs are both connected.
     pub fn new(settings: Arc<Settings>, now: Now) -> Session {
         let limits = settings.limits.now();
         Session {
@@ -182,7 +171,6 @@ impl Session {
         }
     }
 
-    /// The same, of a client with this address: who rejected a message is told with it.
     pub fn of_client(
         settings: Arc<Settings>,
         host: ShortStr,
@@ -195,17 +183,14 @@ impl Session {
         session
     }
 
-    /// How many outcomes it may be owed.
     pub fn max_tickets(&self) -> usize {
         self.ledger.max_tickets
     }
 
-    /// Dead letters whose outcome is due.
     pub fn in_flight(&self) -> usize {
         self.ledger.in_flight()
     }
 
-    /// Rejects that the broker has not seen.
     pub fn withheld(&self) -> usize {
         self.ledger.in_flight() + self.ledger.kept_idle(&self.channels)
     }
@@ -236,13 +221,13 @@ impl Session {
         }
     }
 
-    /// Pauses the client leg; the frame at its front is looked at again afterwards.
+    /// Pauses the client leg; its front frame is processed again afterwards.
     fn hold(&mut self, hold: Hold, turn: &Turn<'_>) -> Handled {
         let (settings, peer) = (&self.settings, &self.peer);
         self.transit.hold(hold, settings, peer, turn.now.mono)
     }
 
-    /// Looks whether the reason for a pause has gone, and whether all is settled that a client leaves behind.
+    /// Ends a pause whose reason is gone, and the session once everything is settled.
     fn after(&mut self, turn: &mut Turn<'_>) {
         let open = |channel| self.channels.get(&channel).filter(|state| !state.closing);
         let over = match self.transit.pause.hold() {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::machine::Mono;
 
-/// The first pause; each further one is twice as long, up to the last.
+/// The first pause; doubles up to a maximum.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const LAST_PAUSE: Duration = Duration::from_secs(60);
 
-/// When something that has failed is done again: after growing pauses.
+/// Retries a failed action after growing pauses.
 #[derive(Debug)]
 pub(super) struct Again {
     at: Option<Mono>,
@@ -33,7 +33,7 @@ impl Again {
         self.at
     }
 
-    /// Something waits for it, no longer than `most`.
+    /// Starts the timer, for at most `most`.
     pub(super) fn arm(&mut self, now: Mono, most: Duration) {
         if self.at.is_none() {
             if self.last.until(now) > 2 * self.pause {
@@ -44,14 +44,13 @@ impl Again {
         self.at = self.at.min(Some(now.after(most)));
     }
 
-    /// Its time has come: the next pause is longer.
     pub(super) fn fired(&mut self, now: Mono) {
         self.at = None;
         self.last = now;
         self.pause = (2 * self.pause).min(LAST_PAUSE);
     }
 
-    /// It can be done again: the others that wait need not.
+    /// The action works again: all waiting ones may be done at once.
     pub(super) fn succeeds(&mut self, now: Mono) {
         self.pause = FIRST_PAUSE;
         self.at = self.at.map(|_| now);

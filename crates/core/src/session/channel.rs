@@ -20,11 +20,10 @@ use super::replies::{Due, Expected, Replies};
 use super::tx::Tx;
 use super::unacked::{Retained, Unacked};
 
-/// All channels of a session. Boxed, since a map makes room for eleven values at once, and most connections have one channel.
+/// Boxed: a map allocates eleven values at once, and most connections have one channel.
 #[derive(Debug, Default)]
 pub(super) struct Channels(BTreeMap<ChannelId, Box<Channel>>);
 
-/// Some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     One(ChannelId),
@@ -36,107 +35,96 @@ pub(super) struct Channel {
     pub id: ChannelId,
     /// Either side has sent `channel.close`: nothing is decided any more.
     pub closing: bool,
-    /// It was a probe's: nothing of it is for the client.
+    /// A probe's channel: hidden from the client.
     pub hidden: bool,
-    /// Every settlement is the broker's from here on: behind one that the broker refuses; where nobody can tell any more which tags are
-    /// outstanding.
+    /// All further settlements go to the broker: after one that the broker refuses, or when
+    /// outstanding tags are unknown.
     pub native: bool,
     pub tx: Option<Tx>,
-    /// A content on its way to the broker.
     pub publishing: Transfer,
-    /// The routing key of that content: kept in place, so that it costs no allocation.
+    /// The routing key of that content; reused without allocation.
     pub published_with: Vec<u8>,
-    /// A content on its way to the client.
     pub delivering: Transfer,
-    /// The queue of a delivery that has come back to it: its content header is edited for that.
+    /// The queue of a returning delivery, whose content header must be edited.
     pub came_back: Option<ShortStr>,
     /// A delivery of a managed queue whose content is being copied.
     pub copying: Option<Incoming<Copying>>,
-    /// By tag, as in deliveries.
+    /// By tag.
     pub consumers: BTreeMap<ShortStr, Consumer>,
-    /// Deliveries without a word.
     pub unacked: Unacked,
-    /// What the client's tag 0 means, while its settlement waits: what comes meanwhile it had not seen.
+    /// The meaning of the client's tag 0 while its settlement waits: it excludes later deliveries.
     pub all: Option<DeliveryTag>,
-    /// The settlement at the front has waited for answers as long as it may.
+    /// The settlement at the front has waited too long for answers.
     pub impatient: bool,
-    /// Replies that the broker still has to send, in order.
     pub due: Replies,
-    /// Something that has no reply was sent after the last request: only a barrier tells whether it failed.
+    /// A method without a reply was sent after the last request: only a barrier shows whether it
+    /// failed.
     pub unanswered: bool,
-    /// The last queue that was declared here: what an empty name means (S7.7).
+    /// The last declared queue, which an empty name means (S7.7).
     pub last_queue: ShortStr,
-    /// The next refusal of the broker is told to the client in these words instead.
+    /// Words for the client instead of the broker's next refusal.
     pub reword: Option<Reword>,
-    /// The last declare that speaks of dead letters, of which queue and with which arguments, as far as they are short: if it is refused, the
-    /// words may need to be the client's.
+    /// The last declare with dead-letter arguments: queue, and arguments if short. A refusal may
+    /// have to be reworded.
     pub declared: Option<(ShortStr, Vec<u8>)>,
 }
 
-/// A content in one direction.
+/// The state of a content in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Transfer {
     #[default]
     Idle,
-    /// The method has passed, the header has not. True: the content goes nowhere.
+    /// The header is still to come. True: the content is dropped.
     Header(bool),
-    /// How many octets of the body are still to come. True: the content goes nowhere.
+    /// Octets of the body still to come. True: the content is dropped.
     Body(u64, bool),
 }
 
-/// What a settlement of the client means.
+/// The tags that a settlement covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meant {
-    /// This tag, or all up to this one.
     Tag {
         last: DeliveryTag,
-        /// The broker may read it as the client wrote it.
+        /// The broker may get the client's method unchanged.
         as_it_is: bool,
     },
     Nothing,
-    /// What answers bring that are due.
+    /// It depends on pending answers.
     Answers,
-    /// Only the broker can tell.
     Brokers,
 }
 
-/// A delivery that will be retained.
 #[derive(Debug)]
 pub(super) struct Copying {
     pub tag: DeliveryTag,
-    /// All of it but its content.
     pub of: Retained,
     /// Taken from the budget for it.
     pub octets: usize,
-    /// Without a copy, where that matters: how near it is to a limit on deliveries.
+    /// Set without a copy: how near the delivery is to a delivery limit.
     pub uncopied: Option<Counts>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Consumer {
-    /// Its tag, once the broker has said it; a get has none.
+    /// Known from the broker's answer; none for `basic.get`.
     pub tag: Option<ShortStr>,
     pub queue: ShortStr,
     pub no_ack: bool,
-    /// `basic.cancel` has passed.
     pub ending: bool,
-    /// When it began, a policy of ours gave its queue retries, whoever declared that.
+    /// At its start, a policy of the proxy gave its queue retries.
     pub retried: bool,
 }
 
-/// How the refusal of what names an object of ours is to be told.
+/// A rewritten refusal about an object of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reword {
-    /// The text that the client should read.
     pub text: Vec<u8>,
-    /// The method that the client should read as the culprit: its own.
     pub culprit: MethodId,
 }
 
 // === impl Which ===
 
 impl Which {
-    /// Whether this channel is one of them.
     pub(super) fn has(self, channel: ChannelId) -> bool {
         match self {
             Which::One(one) => one == channel,
@@ -157,7 +145,7 @@ impl Channels {
         }
     }
 
-    /// One consumer less: an auto-delete queue may go with its last one, and then what it delivered does not die any more.
+    /// An auto-delete queue may go with its last consumer; then its deliveries do not die any more.
     pub(super) fn consumer_ends(&self, queue: &ShortStr, registry: &mut Registry) {
         let mut consumers = self.values().flat_map(|state| state.consumers.values());
         if registry.is_auto_delete(queue)
@@ -192,7 +180,7 @@ impl Channel {
         }
     }
 
-    /// It is closing: returns what it was, but for what is still on its way.
+    /// The channel is closing: returns its state, except contents in transit.
     pub(super) fn end(&mut self) -> Channel {
         let closing = Channel {
             id: self.id,
@@ -206,7 +194,6 @@ impl Channel {
         std::mem::replace(self, closing)
     }
 
-    /// The content that passes on it.
     pub(super) fn transfer(&mut self, from: Leg) -> &mut Transfer {
         match from {
             Leg::Client => &mut self.publishing,
@@ -214,7 +201,6 @@ impl Channel {
         }
     }
 
-    /// Which tags a settlement means.
     pub(super) fn meant(&mut self, settle: Settle) -> Meant {
         let tag = settle.delivery_tag;
         let all = settle.multiple && tag == DeliveryTag(0);
@@ -243,8 +229,8 @@ impl Channel {
         last.map_or(Meant::Nothing, |last| Meant::Tag { last, as_it_is })
     }
 
-    /// The queue that a name means in a request on this channel. Empty while only the broker knows: it has yet to make a name, and the
-    /// reply to the request will come behind that.
+    /// The queue that a name means on this channel. Empty while only the broker knows: a pending
+    /// reply generates the name.
     pub(super) fn queue(&self, name: &[u8]) -> ShortStr {
         match ShortStr::copy(name) {
             Some(name) if !name.is_empty() => name,
@@ -260,8 +246,8 @@ impl Channel {
         on_its_way.unwrap_or(&self.last_queue)
     }
 
-    /// A queue is declared (`queue.declare-ok`), which is returned: consumers of the queue that was declared last mean this one, also when their
-    /// reply comes behind that of another declare.
+    /// Handles `queue.declare-ok` and returns the queue. Pending consumers of "the last queue" mean
+    /// this one, even if their replies come after that of another declare.
     pub(super) fn declared(&mut self, payload: &[u8]) -> ShortStr {
         (self.reword, self.declared) = (None, None);
         let ok = QueueDeclareOk::parse(payload).ok();
@@ -278,29 +264,26 @@ impl Channel {
         self.last_queue.clone()
     }
 
-    /// A request goes to the broker, and this is its reply.
     pub(super) fn expect(&mut self, what: Expected, unseen: bool) {
         self.due.push(what, unseen);
         self.unanswered = false;
     }
 
-    /// Whether a reply is on its way that the client must not see.
     pub(super) fn expects_unseen(&self) -> bool {
         self.hidden || self.due.iter().any(|due| due.unseen)
     }
 
-    /// True when all that was sent on it has been answered, so that nothing of it can still fail.
+    /// True when all requests are answered, so that nothing can still fail.
     pub(super) fn is_quiet(&self) -> bool {
         self.due.is_empty() && !self.unanswered
     }
 
-    /// Whether a reply to `basic.get` is on its way: it brings a tag that the client may have guessed.
+    /// Whether a `basic.get` is pending: its tag may be guessed by the client.
     pub(super) fn is_getting(&self) -> bool {
         let get = |due: &Due| matches!(due.what, Expected::Get(_));
         self.due.iter().any(get)
     }
 
-    /// The `basic.get` that is answered next.
     pub(super) fn getting(&self) -> Option<Consumer> {
         let get = |due: &Due| match &due.what {
             Expected::Get(of) => Some(of.clone()),
@@ -313,7 +296,7 @@ impl Channel {
         Some(of)
     }
 
-    /// Whether the broker may answer a request that is on its way by closing the channel.
+    /// Whether a pending request may make the broker close the channel.
     pub(super) fn may_fail(&self, registry: &Registry) -> bool {
         self.due.iter().any(|due| match &due.what {
             Expected::Get(of) => registry.get(&of.queue).is_none(),
@@ -329,13 +312,14 @@ impl Channel {
         })
     }
 
-    /// Whether a consumer begins whose reply only we want. Before 4.1 RabbitMQ does not survive that it is cancelled until it has given it.
+    /// Whether a consumer begins whose reply is hidden from the client. Before 4.1 RabbitMQ crashes
+    /// if it is cancelled before that reply.
     pub(super) fn begins_unseen(&self) -> bool {
         let begins = |due: &Due| due.unseen && matches!(due.what, Expected::Consume(..));
         self.due.iter().any(begins)
     }
 
-    /// Whether `basic.recover` is on its way: what was delivered before its reply is in its queue again.
+    /// Whether `basic.recover` is pending: earlier deliveries are requeued at its reply.
     pub(super) fn is_recovering(&self) -> bool {
         self.due.iter().any(|due| due.what == Expected::Recover)
     }
@@ -344,17 +328,15 @@ impl Channel {
 // === impl Transfer ===
 
 impl Transfer {
-    /// No method may be put between the frames of a content.
+    /// No method may come between the frames of a content.
     pub(super) fn is_idle(self) -> bool {
         self == Transfer::Idle
     }
 
-    /// The content goes nowhere.
     pub(super) fn discards(self) -> bool {
         matches!(self, Transfer::Header(true) | Transfer::Body(_, true))
     }
 
-    /// A header that announces so many octets.
     pub(super) fn header(&mut self, octets: u64) {
         *self = match *self {
             Transfer::Header(discard) if octets > 0 => Transfer::Body(octets, discard),
@@ -362,7 +344,6 @@ impl Transfer {
         };
     }
 
-    /// A body frame with so many octets has ended.
     pub(super) fn body(&mut self, octets: u64) {
         *self = match *self {
             Transfer::Body(left, discard) if left > octets => {

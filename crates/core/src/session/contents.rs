@@ -20,7 +20,6 @@ use super::unacked::Retained;
 use super::{Session, Settings, Turn};
 
 impl Session {
-    /// A content header, whole.
     pub(super) fn header(
         &mut self,
         from: Leg,
@@ -67,7 +66,7 @@ impl Session {
 // === impl Facts ===
 
 impl Facts<'_> {
-    /// The properties of a content with the private headers added or taken away, where there are any.
+    /// Adds or removes private headers.
     fn edited(
         self,
         state: Option<&mut Box<Channel>>,
@@ -105,7 +104,7 @@ impl Facts<'_> {
 // === impl Ledger ===
 
 impl Ledger {
-    /// The header of a delivery: from here on its content is copied, if the budget allows.
+    /// From here on the content is copied, if the budget allows.
     fn begin_copy(
         &mut self,
         state: &mut Channel,
@@ -144,7 +143,7 @@ impl Ledger {
         }
     }
 
-    /// A frame of a delivery has ended: with the last one its copy is kept.
+    /// Keeps the copy after the last frame.
     pub(super) fn copied(&mut self, state: &mut Channel, settings: &Settings) {
         let ended = state.copying.take_if(|_| state.delivering.is_idle());
         let Some((copied, content)) = ended.map(Incoming::finish) else {

@@ -19,8 +19,8 @@ use super::unacked::Retained;
 // === impl Facts ===
 
 impl Facts<'_> {
-    /// What becomes of a delivery as its client asked. `None`: nothing that is ours to do.
-    /// `held`: how long the client had it when it rejected it.
+    /// The outcome that the client asked for. `None`: the broker's affair. `held`: from delivery to
+    /// reject.
     pub(super) fn decide(self, retained: &Retained, held: Duration, now: Now) -> Option<Disposal> {
         match retained.asked {
             Asked::Reject => self.dispose(retained, held, now),
@@ -31,7 +31,7 @@ impl Facts<'_> {
         }
     }
 
-    /// The same of a rejected delivery. `None`: its queue is not managed any more.
+    /// For a rejected delivery. `None`: its queue is no longer managed.
     fn dispose(self, retained: &Retained, held: Duration, now: Now) -> Option<Disposal> {
         let rules = self.rules()?;
         let declared = self.declared(&retained.queue)?;
@@ -52,7 +52,7 @@ impl Facts<'_> {
         Some(dead_letter::dispose(&death, &lookup, &rules, now))
     }
 
-    /// The same of a returned delivery. `None`: the broker returns it.
+    /// For a returned delivery. `None`: the broker returns it.
     fn dispose_return(self, retained: &Retained, retries: &Retries, now: Now) -> Option<Disposal> {
         let rules = self.rules()?;
         let declared = self.declared(&retained.queue);
@@ -102,8 +102,8 @@ impl Facts<'_> {
         })
     }
 
-    /// The exchange by which a returned delivery comes back to its queue; `None`: the default exchange. Where the broker itself may kill it later, it
-    /// must have its own key.
+    /// The exchange for a delivery's return; `None`: the default exchange. If the broker may kill
+    /// it later, it must keep its own key.
     fn way_back(
         self,
         retained: &Retained,
@@ -120,8 +120,8 @@ impl Facts<'_> {
         }
     }
 
-    /// Whether its queue has written how often it came back. A classic queue never does, and none does before the first return: a number that
-    /// is there all the same is its publisher's.
+    /// Whether its queue wrote the number of returns. Classic queues never do, and none does before
+    /// the first return: then the number is the publisher's.
     fn is_counted(self, retained: &Retained, queue_type: QueueType) -> bool {
         let known = self.registry.queue_type(&retained.queue);
         let quorum = match queue_type {
@@ -136,7 +136,7 @@ impl Facts<'_> {
     }
 }
 
-/// The death of a delivery by its client's word. `content`: its own, with no bridges in it.
+/// `content`: without bridges.
 fn death<'a>(retained: &'a Retained, content: &'a Content, reason: Reason) -> Death<'a> {
     Death {
         queue: &retained.queue,

@@ -63,39 +63,33 @@ pub(super) use question::Why;
 use pending::Pending;
 use question::{Answer, Question};
 
-/// How long the broker's yes is believed, in the connection to which it was said.
+/// How long the broker's permission is trusted, per connection.
 const PERMITTED_FOR: Duration = Duration::from_secs(60);
-/// For so many intake exchanges.
+/// Number of intake exchanges.
 const MOST_PERMITTED: usize = 64;
 const NOTHING: DeclaredTarget = DeclaredTarget::Policy {
     at_least_once: false,
 };
 
-/// What a session asks for its client, one thing at a time, and what it keeps of the answers.
+/// Questions to the broker, one at a time, and their remembered answers.
 #[derive(Debug)]
 pub(super) struct Declares {
     asked: Option<Asked>,
-    /// When that must have been decided.
     until: Mono,
-    /// The channel on which the broker is asked.
     probe: ChannelId,
-    /// Whether that is open, as far as the broker will see it; while nothing is asked, it is being closed.
     open: bool,
-    /// The queue of the last question that was answered, until its command goes on.
+    /// The queue of the last answered question, until its command continues.
     answered: Option<ShortStr>,
-    /// Intake exchanges for which this connection has shown that it may write to them and to the exchanges that they stand for.
+    /// Intake exchanges that this connection may write to, together with their targets.
     permitted: Believed<ShortStr, ()>,
-    /// What was new when it was last looked which queues are of interest.
     pub(super) news: (u32, u32),
-    /// Queues of which was told what their arguments ask for in vain, or lose.
+    /// Queues whose ineffective or harmful arguments were logged.
     told: BTreeSet<ShortStr>,
 }
 
 #[derive(Debug)]
 enum Asked {
-    /// Which form of a declare fits.
     Declare(Box<Pending>),
-    /// What a queue is.
     Queue(Question),
 }
 
@@ -117,7 +111,7 @@ impl Default for Declares {
 }
 
 impl Declares {
-    /// A `queue.declare` of the client. It may have to wait for the end of another.
+    /// Handles the client's `queue.declare`. It may have to wait for another one.
     pub(super) fn declare(&mut self, method: Method<'_>, line: &mut Line<'_, '_>) -> Handled {
         let channel = method.channel;
         let stripped = without_line_breaks(method.payload);
@@ -174,22 +168,19 @@ impl Declares {
         Handled::Done
     }
 
-    /// Whether something is asked, or the channel is still being closed.
     pub(super) fn is_on_its_way(&self) -> bool {
         self.asked.is_some() || self.open
     }
 
-    /// The channel on which the broker answers.
     pub(super) fn channel(&self) -> Option<ChannelId> {
         self.open.then_some(self.probe)
     }
 
-    /// When what is asked must have been decided.
     pub(super) fn until(&self) -> Option<Mono> {
         self.asked.as_ref().map(|_| self.until)
     }
 
-    /// The channel on which a declare of the client's is with us, undecided.
+    /// The client's channel with an undecided declare.
     pub(super) fn declaring(&self) -> Option<ChannelId> {
         match &self.asked {
             Some(Asked::Declare(pending)) => Some(pending.channel),
@@ -197,13 +188,13 @@ impl Declares {
         }
     }
 
-    /// Other rights have come, or may have.
+    /// The user's permissions may have changed.
     pub(super) fn forget_rights(&mut self) {
         self.permitted.clear();
     }
 
-    /// Whether what the client says on a channel must wait until the probe's is closed. The broker counts that one as open until then: a
-    /// further one could be refused, though the client has not as many as it may have. And the number might be the probe's own.
+    /// Whether a method must wait until the probe's channel is closed. The broker counts it until
+    /// then, so another channel could exceed the limit, or have the same number.
     pub(super) fn blocks(
         &self,
         channel: ChannelId,
@@ -212,7 +203,8 @@ impl Declares {
         self.is_on_its_way() && channel != ChannelId::CONNECTION && !channels.contains_key(&channel)
     }
 
-    /// The connection is closed, and nobody asks any more. What comes on the probe's channel is nothing for the client all the same.
+    /// The connection is closing: ends all questions, but still hides answers on the probe's
+    /// channel.
     pub(super) fn give_up(&mut self, channels: &mut BTreeMap<ChannelId, Box<Channel>>) {
         self.asked = None;
         if std::mem::take(&mut self.open) {
@@ -224,7 +216,7 @@ impl Declares {
         }
     }
 
-    /// The client's channel is closed: no queue comes of its declare.
+    /// The client's channel is closed: its declare must not make a queue.
     pub(super) fn abandon(&mut self, channel: ChannelId, line: &mut Line<'_, '_>) {
         self.answered = None;
         if self
@@ -235,7 +227,6 @@ impl Declares {
         }
     }
 
-    /// The bound on probing has passed.
     pub(super) fn timed_out(&mut self, line: &mut Line<'_, '_>) {
         match self.asked.take() {
             Some(Asked::Declare(pending)) => self.too_late(pending, line),
@@ -251,7 +242,7 @@ impl Declares {
         }
     }
 
-    /// The broker says something on the probe's channel. The client never sees it.
+    /// A method of the broker on the probe's channel, hidden from the client.
     pub(super) fn probe_reply(&mut self, method: Method<'_>, line: &mut Line<'_, '_>) {
         let probe = method.channel;
         let refused = match method.id {
@@ -281,7 +272,7 @@ impl Declares {
         }
     }
 
-    /// Sends that on the probe's channel, which is opened for it when it is not open.
+    /// Sends frames on the probe's channel, and opens it if needed.
     fn say(&mut self, frames: &[u8], line: &mut Line<'_, '_>) {
         let probe = self.probe;
         let is_open = std::mem::replace(&mut self.open, true);
@@ -293,7 +284,8 @@ impl Declares {
         });
     }
 
-    /// A number for the probe's channel, or why there is none: the broker counts channels, not numbers (S7.10).
+    /// Picks the probe's channel number, or says why there is none: the broker limits channels, not
+    /// numbers (S7.10).
     fn take_number(&mut self, line: &Line<'_, '_>) -> Result<(), Fallback> {
         let limits = &line.settings.channel_limits;
         let is_limited = |user: &ShortStr| limits.has(user, line.now());
@@ -315,7 +307,6 @@ impl Declares {
         }
     }
 
-    /// Decided: the probe's channel is closed, and the client may go on.
     fn end(&mut self, line: &mut Line<'_, '_>) {
         line.release();
         if self.open {
@@ -328,14 +319,13 @@ impl Declares {
 }
 
 impl Line<'_, '_> {
-    /// Whether the broker survives refusing a probe: some versions cannot write every name.
+    /// Whether the broker survives refusing a probe: some versions crash at certain names.
     fn can_refuse(&self, queue: &[u8], exchange: &[u8], intake: &[u8]) -> bool {
         let vhost = &self.peer.vhost;
         let wording = self.peer.wording;
         wording.is_some_and(|wording| wording.can_refuse(queue, vhost, exchange, intake))
     }
 
-    /// Passes a declare as it came, or with this payload, and with its reply asked for.
     fn pass_declare(&mut self, method: Method<'_>, payload: &[u8], taken_out: Option<&[u8]>) {
         let asking = asked_for(MethodId::QUEUE_DECLARE, taken_out.unwrap_or(payload));
         match asking.as_deref().or(taken_out) {
@@ -347,8 +337,8 @@ impl Line<'_, '_> {
     }
 }
 
-/// The declare without the line breaks in its queue's name, if there are any: the broker removes them, too (`strip_cr_lf`). A name that consists
-/// of line breaks alone stays as it is: an empty name would ask the broker to generate one.
+/// Removes line breaks from the queue's name, as the broker does (`strip_cr_lf`). A name of line
+/// breaks alone stays: an empty one would ask the broker for a name.
 fn without_line_breaks(payload: &[u8]) -> Option<Vec<u8>> {
     const NAME: usize = 6; // behind class, method and ticket
     let declare = QueueDeclare::parse(payload).ok()?;

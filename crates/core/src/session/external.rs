@@ -15,23 +15,22 @@ use super::lifecycle::{Farewell, Phase};
 use super::{Session, Turn};
 
 const EXTERNAL: &[u8] = b"EXTERNAL";
-/// What RabbitMQ says to whom it does not let in.
+/// RabbitMQ's text for a refused login.
 const REFUSED: &[u8] = b"ACCESS_REFUSED - Login was refused using authentication mechanism EXTERNAL. For details see the broker logfile.";
 
-/// What becomes of EXTERNAL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum External {
-    /// The broker's affair: there is no TLS on its leg.
+    /// No TLS towards the broker: left to the broker.
     #[default]
     Passes,
-    /// There is, so that EXTERNAL cannot work: it is not offered, and refused.
+    /// TLS without a certificate: EXTERNAL cannot work, so it is not offered, and refused.
     NotOffered,
-    /// There is, with a certificate of the proxy's own: nor may a client speak what is not looked at, before it has logged in.
+    /// TLS with the proxy's own certificate: clients also may not use a protocol that hides the
+    /// mechanism before the login.
     Guarded,
 }
 
 impl External {
-    /// Of one connection to the broker; `None`: without TLS.
     pub fn of(shows_certificate: Option<bool>) -> External {
         match shows_certificate {
             None => External::Passes,
@@ -40,7 +39,7 @@ impl External {
         }
     }
 
-    /// The same payload without EXTERNAL; `None` if it can stay as it is.
+    /// Removes EXTERNAL; `None`: no change.
     fn without(self, payload: &[u8]) -> Option<Vec<u8>> {
         if self == External::Passes {
             return None;
@@ -65,7 +64,7 @@ impl External {
         Some(parts.concat())
     }
 
-    /// Whether a login is refused with this `connection.start-ok`.
+    /// Whether this `connection.start-ok` is refused.
     fn refuses(self, payload: &[u8]) -> bool {
         match (self, StartOk::parse(payload)) {
             (External::Passes, _) | (External::NotOffered, Err(_)) => false,
@@ -76,7 +75,7 @@ impl External {
 }
 
 impl Session {
-    /// `connection.start` of the broker, without EXTERNAL.
+    /// The broker's `connection.start`, without EXTERNAL.
     pub(super) fn start(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         match self.external.without(method.payload) {
             Some(payload) => turn.replace(Leg::Broker, |out| {
@@ -89,7 +88,8 @@ impl Session {
         Handled::Done
     }
 
-    /// `connection.start-ok` of the client. True: it goes nowhere, and the login is refused as by RabbitMQ, but at once.
+    /// Checks the client's `connection.start-ok`. True: dropped, and the login is refused like
+    /// RabbitMQ's, but at once.
     pub(super) fn refuses_start_ok(&mut self, payload: &[u8], turn: &mut Turn<'_>) -> bool {
         if !self.external.refuses(payload) {
             self.mechanism_is_chosen = true;
@@ -110,8 +110,8 @@ impl Session {
         true
     }
 
-    /// Called before bytes would pass without being looked at. True: they must not, as they could choose EXTERNAL, and the session is over. The
-    /// client is answered as RabbitMQ answers a protocol that it does not speak: with its own protocol header, and the end.
+    /// Called before bytes pass unparsed. True: they might choose EXTERNAL, so the session ends.
+    /// The client gets RabbitMQ's answer to an unknown protocol: a protocol header, and the end.
     pub(super) fn guards_unseen(&mut self, turn: &mut Turn<'_>) -> bool {
         let guards = self.external == External::Guarded && !self.mechanism_is_chosen;
         if guards {

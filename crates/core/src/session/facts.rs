@@ -21,12 +21,12 @@ use super::channel::Channel;
 use super::instead::{self, Asked, Counts, Instead, Reject, instead};
 use super::peer::Peer;
 
-/// What is kept for so long goes back to its queue, if it may: that is half of the time in which the broker waits for a settlement before it closes
-/// the channel (`consumer_timeout`, 30 min). A queue can have less by an argument; what an operator sets for the node or by a policy is not known.
+/// Kept messages return to their queue after this time, if possible: half of the broker's default
+/// `consumer_timeout` (30 min), after which it closes the channel. A queue argument may shorten it;
+/// limits of the node and of policies are unknown.
 const KEPT_FOR: Duration = Duration::from_secs(15 * 60);
-/// The limit that a quorum queue has by itself.
 const DELIVERY_LIMIT: &[u8] = b"x-delivery-limit";
-/// The time that the broker waits for a settlement, in milliseconds.
+/// In milliseconds.
 const CONSUMER_TIMEOUT: &[u8] = b"x-consumer-timeout";
 
 #[derive(Clone, Copy)]
@@ -47,7 +47,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The settings that shape a dead letter, when the broker is one that we know.
+    /// Set when the broker's version is supported.
     pub(super) fn rules(self) -> Option<Rules> {
         let limits = self.settings.limits.now();
         let dialect = self.peer.dialect?;
@@ -55,12 +55,11 @@ impl<'a> Facts<'a> {
         Some(rules.at(dialect, limits.max_history, limits.stamp))
     }
 
-    /// What the declare of a managed queue said.
+    /// The accepted declare of a managed queue.
     pub(super) fn declared(self, queue: &[u8]) -> Option<&'a Declared> {
         self.registry.get(queue).map(|known| &*known.declared)
     }
 
-    /// A queue, as policies see it.
     pub(super) fn queue(self, name: &'a [u8], queue_type: QueueType) -> Queue<'a> {
         Queue {
             vhost: &self.peer.vhost,
@@ -69,13 +68,11 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The same of one that may be managed.
     pub(super) fn known_queue(self, name: &'a [u8]) -> Queue<'a> {
         let declared = self.declared(name).map(|declared| declared.queue_type);
         self.queue(name, declared.unwrap_or_else(|| self.seen_type(name)))
     }
 
-    /// The type of a queue that this connection did not declare.
     pub(super) fn seen_type(self, queue: &[u8]) -> QueueType {
         let known = self.registry.queue_type(queue);
         known.unwrap_or(QueueType::Default)
@@ -92,7 +89,7 @@ impl<'a> Facts<'a> {
         policies.retries(queue, said, self.settings.mode, self.peer.version)
     }
 
-    /// What the proxy does with messages that are returned to a queue, whoever declared it.
+    /// Retries of a queue, whoever declared it.
     pub(super) fn retries(self, queue: &[u8]) -> Option<Retries> {
         match self.declared(queue) {
             Some(declared) => {
@@ -110,13 +107,13 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether any queue may have retries: if not, no return is looked into.
+    /// If false, returns need no look.
     pub(super) fn any_retries(self) -> bool {
         self.registry.any_retries() || self.settings.policies.ours().speak_of_retries()
     }
 
-    /// Whether a delivery with these properties comes out of a stream, as far as nobody has seen the type of its queue: there the broker says
-    /// where it stands. What is returned to a stream must not be published again, as each reader would get it.
+    /// Whether a delivery comes from a stream, for queues of unknown type: the broker adds its
+    /// offset. Republishing a return to a stream would duplicate the message for each reader.
     pub(super) fn is_of_a_stream(self, queue: &[u8], properties: &[u8]) -> bool {
         let unknown =
             || self.registry.get(queue).is_none() && self.registry.queue_type(queue).is_none();
@@ -129,14 +126,14 @@ impl<'a> Facts<'a> {
         has_headers(properties) && unknown() && says_so()
     }
 
-    /// Whether queues count how often a message was acquired beside how often that failed (4.3).
+    /// Whether queues count acquisitions besides failures (4.3).
     pub(super) fn counts_acquired(self) -> bool {
         self.peer
             .version
             .is_some_and(|version| version >= Version(4, 3, 0))
     }
 
-    /// Asks the rule about a delivery that cannot be published, and about its queue.
+    /// Decides about a delivery that cannot be published.
     pub(super) fn instead(
         self,
         state: &Channel,
@@ -163,7 +160,7 @@ impl<'a> Facts<'a> {
         Some((queue.clone(), instead))
     }
 
-    /// What the broker does with a reject in this queue.
+    /// The broker's action at a reject in this queue.
     fn on_reject(self, name: &[u8]) -> Reject {
         let Some(declared) = self.declared(name) else {
             return Reject::Discards; // the queue has ended, or nobody told us of it
@@ -180,17 +177,17 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether the broker would discard what is rejected in this queue, and only we know where it was to go.
+    /// Whether the broker would discard a reject, while the proxy knows the target.
     pub(super) fn loses(self, queue: &[u8]) -> bool {
         self.on_reject(queue) == Reject::Loses
     }
 
-    /// Whether this session knows a queue whose rejects the broker must not see.
+    /// Whether the broker must not see rejects of some known queue.
     pub(super) fn knows_any_to_keep(self) -> bool {
         self.registry.names().any(|queue| self.loses(queue))
     }
 
-    /// What a return of a message with these properties counts.
+    /// How near a return brings this message to a delivery limit.
     pub(super) fn counts(self, name: &[u8], properties: &[u8]) -> Counts {
         let queue = self.known_queue(name);
         let by_argument = self.argument(name, DELIVERY_LIMIT);
@@ -199,13 +196,13 @@ impl<'a> Facts<'a> {
         instead::counts(self.peer.version, queue.queue_type, limits, properties)
     }
 
-    /// The same where no copy could be kept of it. `None`: that does not matter.
+    /// The same without a copy. `None`: irrelevant.
     pub(super) fn counts_uncopied(self, queue: &[u8], properties: &[u8]) -> Option<Counts> {
         let matters = self.loses(queue) || self.retries(queue).is_some();
         matters.then(|| self.counts(queue, properties))
     }
 
-    /// How long something of that queue is kept.
+    /// How long to keep a message of that queue.
     pub(super) fn kept_for(self, queue: &[u8]) -> Duration {
         let timeout = self.argument(queue, CONSUMER_TIMEOUT);
         let millis = timeout.and_then(|timeout| timeout.try_into().ok());
@@ -213,7 +210,7 @@ impl<'a> Facts<'a> {
         half.map_or(KEPT_FOR, |half| half.clamp(FIRST_PAUSE, KEPT_FOR))
     }
 
-    /// A number among the arguments of a managed queue.
+    /// A numeric argument of a managed queue.
     fn argument(self, queue: &[u8], name: &[u8]) -> Option<i64> {
         let arguments = &self.declared(queue)?.form.arguments;
         Table(arguments).get(name).ok()??.as_integer()

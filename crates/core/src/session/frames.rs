@@ -12,61 +12,54 @@ use super::pause::Hold;
 use super::replies::asked_for;
 use super::{Session, Turn};
 
-/// Frames of the broker above this size pass in pieces, unseen: no header that a broker made is near it.
+/// Larger frames of the broker pass in pieces, unparsed: no header made by a broker is near this
+/// size.
 pub(super) const BROKER_FRAME_MAX: usize = 32 * 1024 * 1024;
-/// How a handshake of TLS begins.
+/// The beginning of a TLS handshake.
 const TLS: [u8; 2] = [0x16, 0x03];
 const UNTERMINATED: &str = "a frame without its end octet";
 
-/// One direction of frames.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// Octets of the current frame that are still to come, with its end; 0: at a frame boundary.
+    /// Remaining octets of the current frame with its end; 0: at a frame boundary.
     pub(super) owed: usize,
-    /// The channel of the body frame that is passing.
+    /// The channel of the passing body frame.
     pub(super) body: Option<(ChannelId, u64)>,
-    /// The rest of the frame goes nowhere.
+    /// Drop the rest of the frame.
     pub(super) discard: bool,
-    /// Not looked at any more: the peer broke the protocol, the other peer answers it.
+    /// Unparsed: this peer violated the protocol, and the other one answers.
     pub(super) raw: bool,
 }
 
-/// A method that is here as a whole.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Method<'a> {
     pub(super) from: Leg,
     pub(super) channel: ChannelId,
     pub(super) id: MethodId,
-    /// Class, method and arguments.
     pub(super) payload: &'a [u8],
-    /// Where its frame begins among the bytes that are being read.
+    /// Offset of its frame in the bytes being read.
     pub(super) at: usize,
-    /// Octets of its frame.
     pub(super) len: usize,
 }
 
-/// What happened to the bytes at the front.
 pub(super) enum Consumed {
-    /// That many of the bytes are done with.
+    /// This number of bytes is processed.
     Bytes(usize),
-    /// None: they are looked at again when there are more of them, or when a pause has ended.
+    /// Retry with more bytes, or after a pause.
     Wait,
 }
 
-/// What happened to a whole method.
 pub(super) enum Handled {
-    /// The method has been dealt with.
     Done,
-    /// It is looked at again when a pause has ended, or when there are more bytes behind it.
+    /// Retry after a pause, or with more bytes behind it.
     Wait,
-    /// Its peer broke the protocol with it, in this way.
+    /// A violation of the protocol.
     Broken(&'static str),
 }
 
 // === impl Method ===
 
 impl Method<'_> {
-    /// Its frame, among the bytes that are being read.
     pub(super) fn range(&self) -> Range<usize> {
         self.at..self.at + self.len
     }
@@ -75,7 +68,6 @@ impl Method<'_> {
 // === impl Turn ===
 
 impl Turn<'_> {
-    /// Passes a request, with its reply asked for.
     pub(super) fn pass_request(&mut self, method: Method<'_>) {
         match asked_for(method.id, method.payload) {
             Some(asking) => frame::put(self.build(Leg::Broker), 1, method.channel, |out| {
@@ -85,7 +77,6 @@ impl Turn<'_> {
         }
     }
 
-    /// Passes a method as it is.
     pub(super) fn pass_method(&mut self, method: Method<'_>) -> Handled {
         self.pass(method.from, method.range());
         Handled::Done
@@ -95,14 +86,13 @@ impl Turn<'_> {
 // === impl Stream ===
 
 impl Stream {
-    /// The other peer has the beginning of a frame, and waits for its end.
+    /// The other peer has the beginning of a frame.
     pub(super) fn is_inside(&self) -> bool {
         self.owed > 0 && !self.discard
     }
 }
 
 impl Session {
-    /// Consumes one frame, or a piece of one, at `at`.
     pub(super) fn step(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> Consumed {
         let Some(rest) = turn.src.get(at..) else {
             return Consumed::Wait;
@@ -179,7 +169,7 @@ impl Session {
         }
     }
 
-    /// The client's first eight octets decide whether we understand the rest.
+    /// The client's first eight octets select the protocol.
     fn greeting(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> Consumed {
         let rest = turn.src.get(at..).unwrap_or_default();
         let known = rest.len().min(frame::PROTOCOL.len());
@@ -204,7 +194,7 @@ impl Session {
         Consumed::Bytes(known)
     }
 
-    /// A frame that is not all here: bodies pass in pieces, methods and headers are awaited within the limit.
+    /// An incomplete frame: bodies pass in pieces, methods and headers are awaited up to the limit.
     fn part(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> Consumed {
         match head.kind {
             // A broker that does not speak our protocol answers with its own header and hangs up.
@@ -222,7 +212,7 @@ impl Session {
         }
     }
 
-    /// What the peer sends from here on is for the other one to judge.
+    /// From now on the other peer must judge this peer's bytes.
     fn broken(
         &mut self,
         from: Leg,
@@ -237,7 +227,7 @@ impl Session {
         self.step(from, at, turn)
     }
 
-    /// The head of a frame that passes in pieces.
+    /// Begins a frame that passes in pieces.
     pub(super) fn begin(
         &mut self,
         from: Leg,
@@ -262,7 +252,6 @@ impl Session {
         Consumed::Bytes(HEAD)
     }
 
-    /// A piece of the frame that is passing.
     fn piece(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> Consumed {
         let stream = self.transit.stream(from);
         let len = stream.owed.min(turn.src.len() - at);
@@ -297,7 +286,7 @@ impl Session {
         Consumed::Bytes(len)
     }
 
-    /// A frame has ended: what waited for that goes out.
+    /// At the end of a frame: sends what waited for it.
     pub(super) fn boundary(&mut self, turn: &mut Turn<'_>) {
         self.transit.flush(&mut self.channels, turn);
         self.leave_when_settled(turn);

@@ -59,7 +59,6 @@ impl Session {
         passed
     }
 
-    /// A method of one of its channels.
     pub(super) fn broker_method(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         let channel = method.channel;
         if self.declares.channel() == Some(channel) {
@@ -99,7 +98,6 @@ impl Session {
         turn.pass_method(method)
     }
 
-    /// The broker closes a channel.
     fn channel_closes(&mut self, method: Method<'_>, turn: &mut Turn<'_>) {
         let channel = method.channel;
         let (declares, mut line) = self.line(turn);
@@ -114,7 +112,7 @@ impl Session {
         }
     }
 
-    /// A reply: what it means for us. True: it goes nowhere.
+    /// Handles a reply. True: it is hidden from the client.
     fn answer(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> bool {
         let Method {
             channel,

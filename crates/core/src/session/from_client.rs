@@ -39,7 +39,6 @@ impl Session {
         turn.pass_method(method)
     }
 
-    /// A method of one of its channels.
     pub(super) fn client_method(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         let Method { channel, id, .. } = method;
         let now = turn.now.mono;
@@ -96,7 +95,6 @@ impl Session {
         self.client_request(method, turn)
     }
 
-    /// A method that may go to the broker now.
     fn client_request(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         let channel = method.channel;
         let state = self.channels.get(&channel);
@@ -128,7 +126,7 @@ impl Session {
         Handled::Done
     }
 
-    /// A method that passes: what we have to know of it. `retried`: of the queue that it begins to read.
+    /// Records a passing method. `retried`: its queue has retries by a policy.
     fn watch_request(&mut self, method: Method<'_>, retried: bool) {
         let Method {
             channel,
@@ -180,7 +178,7 @@ impl Session {
 // === impl Channel ===
 
 impl Channel {
-    /// The queue that `basic.consume` or `basic.get` means.
+    /// The queue of `basic.consume` or `basic.get`.
     pub(super) fn begins_to_read(&self, method: Method<'_>) -> Option<ShortStr> {
         match method.id {
             MethodId::BASIC_CONSUME => Some(self.queue(Consume::parse(method.payload).ok()?.queue)),
@@ -189,7 +187,6 @@ impl Channel {
         }
     }
 
-    /// A content begins.
     fn publish(&mut self, payload: &[u8]) {
         self.publishing = Transfer::Header(false);
         self.published_with.clear();
@@ -198,7 +195,7 @@ impl Channel {
         }
     }
 
-    /// What the reply to a request will mean. `None`: nothing, but that it comes.
+    /// The meaning of its reply. `None`: none.
     fn expected(&self, method: Method<'_>, retried: bool) -> Option<Expected> {
         let payload = method.payload;
         let consumer = |queue, no_ack| Consumer {
@@ -235,7 +232,7 @@ impl Channel {
     }
 }
 
-/// Whether what a `basic.consume` or `basic.get` reads is to be settled.
+/// Whether deliveries of this `basic.consume` or `basic.get` are to be settled.
 fn wants_settling(method: Method<'_>) -> bool {
     match method.id {
         MethodId::BASIC_CONSUME => {

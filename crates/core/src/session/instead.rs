@@ -11,66 +11,61 @@ use crate::amqp::version::Version;
 use crate::machine::{Cause, Fallback};
 use crate::objects::QueueType;
 
-/// The delivery limit of a quorum queue of which none is known: the default from 4.0 on.
+/// Assumed limit of a quorum queue: the default from 4.0 on.
 const DELIVERY_LIMIT: i64 = 20;
-/// Returns of ours use up this part of it.
+/// The proxy's returns use at most this part of it.
 const OUR_SHARE: i64 = 4;
 
-/// What is known of a delivery that cannot be dealt with as its client asked.
+/// Facts about a delivery that cannot be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// What was to become of it.
     pub(super) asked: Asked,
-    /// What the broker would do with a reject.
     pub(super) reject: Reject,
-    /// What the broker would do with a return.
     pub(super) counts: Counts,
-    /// Why it cannot be published.
     pub(super) cause: Fallback,
 }
 
-/// What is to become of a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// The client rejected it: it dies.
     #[default]
     Reject,
-    /// The client returned it to a queue with retries.
+    /// Returned to a queue with retries.
     Return,
-    /// The same, and with what a delay writes into it, it does not fit a frame: it dies.
+    /// Returned, but too large for a frame with the table of a retry: it dies.
     TooLarge,
 }
 
-/// What the broker does with a reject.
+/// The broker's action at a reject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reject {
-    /// It knows a dead-letter exchange: as much as it would do without a proxy.
+    /// Dead-letters it, as without a proxy.
     DeadLetters,
-    /// It discards the message, and nobody knows better.
+    /// Discards it, and no target is known.
     Discards,
-    /// The same, but a policy of ours says where it was to go.
+    /// Discards it, although a policy of the proxy has a target.
     Loses,
 }
 
-/// What a return by `basic.nack` counts at the broker.
+/// The effect of a `basic.nack` return on the broker's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counts {
-    /// No return of this queue counts.
+    /// Returns do not count in this queue.
     Never,
-    /// The message may be returned: it does not count, or a limit is far.
+    /// Returns do not count, or the limit is far.
     Far,
-    /// A few more, and the broker would kill the message.
+    /// Few returns are left before the broker kills the message.
     Near,
 }
 
-/// What takes the place of a publication.
+/// The alternative to a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Instead {
-    /// The broker deals with it now, as it would without a proxy.
+    /// Left to the broker now, as without a proxy.
     Forward,
-    /// It stays unsettled, and is published again after a pause.
+    /// Unsettled; published again after a pause.
     Keep,
-    /// It can never be published: it stays unsettled, and is returned after a pause; where that would count too much, with its channel.
+    /// Never publishable: unsettled, and returned after a pause; by closing its channel if a return
+    /// would count too much.
     ReturnLater,
 }
 
@@ -93,10 +88,11 @@ pub(super) fn instead(of: Facts) -> Instead {
     }
 }
 
-/// How near a message is to a limit on its deliveries. `limits`: those of its queue; `properties`: its own.
+/// How near a message is to a delivery limit. `limits`: of its queue; `properties`: its own.
 ///
-/// Measured: classic queues never count; quorum queues count each return, but for 4.3, where a nack (and a recover) is not counted.
-/// `x-delivery-count` is missing while it is 0 (3.10 writes it), and on classic queues. A queue whose type nobody saw may be either.
+/// Measured: classic queues never count; quorum queues count each return, except nack and recover
+/// on 4.3. `x-delivery-count` is missing while it is 0 (3.10 writes it), and on classic queues. A
+/// queue of unknown type may be either.
 pub(super) fn counts(
     version: Option<Version>,
     queue_type: QueueType,

@@ -13,7 +13,7 @@ use super::lifecycle::{Farewell, Phase};
 use super::{Session, Turn};
 
 impl Session {
-    /// The client is gone. What the broker still sends is read and goes nowhere.
+    /// The client is gone. Drops further bytes from the broker.
     pub(super) fn leave(&mut self, turn: &mut Turn<'_>) {
         if self.transit.life.knows_of_the_end() {
             self.transit.life.answered();
@@ -60,7 +60,7 @@ impl Session {
         }
     }
 
-    /// Ends deliveries on a channel. What was delivered and is not withheld goes back to its queue.
+    /// Ends deliveries on a channel, and requeues those not withheld.
     fn leave_channel(&mut self, channel: ChannelId, turn: &mut Turn<'_>) {
         let Some(state) = self.channels.get(&channel) else {
             return;
@@ -93,7 +93,8 @@ impl Session {
         }
     }
 
-    /// The last withheld reject has been settled, the last declare decided, and what the client had begun is at its end.
+    /// Ends when rejects are settled, the last declare is decided, and unfinished contents are
+    /// complete.
     pub(super) fn leave_when_settled(&mut self, turn: &mut Turn<'_>) {
         if !self.transit.life.is_leaving() {
             return;
@@ -108,8 +109,8 @@ impl Session {
         }
     }
 
-    /// The process is ending: rejects are settled, the client is told, both connections end in order. In the handshake nobody is told, as
-    /// by the broker.
+    /// Drains: settles rejects, notifies the client, closes both connections. During the handshake
+    /// nobody is notified, as with a broker.
     pub(super) fn begin_drain(&mut self, turn: &mut Turn<'_>) {
         if self.transit.handshake_until.is_some() {
             self.transit.life.enter(Phase::Done);
@@ -124,8 +125,8 @@ impl Session {
         self.settle_and_leave(turn);
     }
 
-    /// A client that is being closed: the contents that it has begun end (acks of their channels wait for that), its answer counts, and all
-    /// else goes nowhere.
+    /// Reads from a client that is being closed: completes contents (acks of their channels wait
+    /// for that), takes its answer, drops the rest.
     pub(super) fn hear_out(&mut self, at: usize, turn: &mut Turn<'_>) -> Consumed {
         let rest = turn.src.get(at..).unwrap_or_default();
         let (head, payload) = match frame::front(rest) {

@@ -18,24 +18,24 @@ use super::transit::Transit;
 use super::unacked::Unacked;
 use super::{Settings, Turn};
 
-/// The deliveries of all channels together: each channel has a part of its own ([`Unacked`]).
+/// Deliveries of all channels; each channel has its own part ([`Unacked`]).
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// The dead letters whose outcome is due, and their originals.
+    /// Originals of pending dead letters.
     tickets: BTreeMap<Ticket, (ChannelId, DeliveryTag)>,
     last_ticket: u64,
-    /// Dead letters in flight; beyond, the client is not read.
+    /// In flight; above this number the client is not read.
     pub(super) max_tickets: usize,
-    /// When rejects that are kept from the broker are published again.
+    /// When kept rejects are published again.
     pub(super) again: Again,
-    /// When those of which there is no copy go back to their queues.
+    /// When kept deliveries without a copy return to their queues.
     pub(super) back: Again,
-    /// Octets retained, also of withheld rejects.
+    /// Retained octets, including withheld rejects.
     pub(super) octets: usize,
     budget: Budget,
 }
 
-/// The ledger during one call, with what is known, and the way to the broker.
+/// The ledger during one call, with facts, and the way to the broker.
 pub(super) struct Books<'a, 't> {
     pub(super) channels: &'a mut Channels,
     pub(super) ledger: &'a mut Ledger,
@@ -44,7 +44,7 @@ pub(super) struct Books<'a, 't> {
     pub(super) turn: &'a mut Turn<'t>,
 }
 
-/// The same of one channel.
+/// The same for one channel.
 pub(super) struct Page<'a, 't> {
     pub(super) state: &'a mut Channel,
     pub(super) ledger: &'a mut Ledger,
@@ -53,15 +53,15 @@ pub(super) struct Page<'a, 't> {
     pub(super) turn: &'a mut Turn<'t>,
 }
 
-/// What happened to one tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The broker has no word of it, now or ever.
+    /// Hidden from the broker, now or for good.
     Withheld,
     Forward,
-    /// It goes back to its queue in its client's transaction.
+    /// Requeued in the client's transaction.
     Return,
-    /// Forwarded behind requests that the broker has not answered. If one of those closes the channel, this settlement has no effect.
+    /// Forwarded behind unanswered requests. If one of those closes the channel, this settlement
+    /// has no effect.
     Unanswered,
     NoTicket,
 }
@@ -81,7 +81,6 @@ impl Ledger {
         }
     }
 
-    /// Dead letters whose outcome is due.
     pub(super) fn in_flight(&self) -> usize {
         self.tickets.len()
     }
@@ -90,7 +89,7 @@ impl Ledger {
         self.tickets.len() >= self.max_tickets
     }
 
-    /// Takes octets, as far as all sessions together may retain so many.
+    /// Takes octets from the shared budget.
     pub(super) fn take(&mut self, octets: usize) -> bool {
         let taken = self.budget.take(octets);
         self.octets += if taken { octets } else { 0 };
@@ -102,19 +101,20 @@ impl Ledger {
         self.budget.give(octets);
     }
 
-    /// The broker has, or will have, settled all that was delivered on this channel up to now.
+    /// The broker has settled, or will settle, all earlier deliveries of this channel.
     pub(super) fn settle_all(&mut self, state: &mut Channel) {
         let unacked = state.unacked.take_all();
         self.forget(state.id, &unacked);
     }
 
-    /// From here on all settlements of this channel are the broker's.
+    /// From now on this channel's settlements go to the broker.
     pub(super) fn go_native(&mut self, state: &mut Channel) {
         self.settle_all(state);
         state.native = true;
     }
 
-    /// The channel is closing: what was unsettled on it goes back to its queues by itself (S9.4). Returns what it was.
+    /// The channel is closing: the broker requeues its unsettled deliveries (S9.4). Returns its old
+    /// state.
     pub(super) fn abandon(&mut self, state: &mut Channel) -> Channel {
         let ended = state.end();
         self.forget(ended.id, &ended.unacked);
@@ -130,19 +130,19 @@ impl Ledger {
         self.give_back(unacked.octets());
     }
 
-    /// Nothing is tried again for a client that is gone.
+    /// The client is gone: nothing is retried.
     pub(super) fn forget_kept(&mut self) {
         (self.again, self.back) = (Again::default(), Again::default());
     }
 
-    /// How many rejects are kept and not on their way.
+    /// Kept rejects that are not in flight.
     pub(super) fn kept_idle(&self, channels: &Channels) -> usize {
         let idle = channels.values().map(|state| state.unacked.idle().count());
         self.again.at().map_or(0, |_| idle.sum())
     }
 }
 
-/// A session that ends, however, gives back what it retained.
+/// A session that ends returns its share of the budget.
 impl Drop for Ledger {
     fn drop(&mut self) {
         self.budget.give(self.octets);
@@ -162,7 +162,7 @@ impl<'t> Books<'_, 't> {
         })
     }
 
-    /// Outcomes of dead letters: the originals may go, or the broker has to deal with them.
+    /// Outcomes: the originals may go, or the broker must handle them.
     pub(super) fn settled(&mut self, outcomes: &[(Ticket, Outcome)]) {
         for (ticket, outcome) in outcomes {
             if let Some((channel, tag)) = self.ledger.tickets.remove(ticket)
@@ -173,7 +173,7 @@ impl<'t> Books<'_, 't> {
         }
     }
 
-    /// The bound on waiting has passed: all withheld rejects go to the broker, or are kept from it.
+    /// Timeout: withheld rejects go to the broker, or are kept.
     pub(super) fn give_up(&mut self, on: Which) {
         let open = self
             .ledger
@@ -193,8 +193,9 @@ impl<'t> Books<'_, 't> {
         }
     }
 
-    /// The client is lost. What a policy counts then of its deliveries is returned by the proxy; the broker returns the others when the connection
-    /// ends. That goes for all of them if the client was lost within a frame: the broker could read no ack, so there would be two of each message.
+    /// The client is lost. The proxy returns those deliveries that count by `on-crash`; the broker
+    /// requeues the others. If the client was lost within a frame, the broker requeues all: it
+    /// could not read acks, which would duplicate messages.
     pub(super) fn count_crash(&mut self, inside_frame: bool) {
         if !self.facts.any_retries() {
             return;
@@ -225,7 +226,6 @@ impl<'t> Books<'_, 't> {
         }
     }
 
-    /// The deliveries that count.
     fn left_behind(&self) -> Vec<(ChannelId, DeliveryTag)> {
         let mut left = Vec::new();
         let open = |state: &&Box<Channel>| !state.closing && !state.native && state.tx.is_none();
@@ -248,7 +248,7 @@ impl<'t> Books<'_, 't> {
 // === impl Page ===
 
 impl Page<'_, '_> {
-    /// Hands what becomes of one delivery to the publisher, if it is ours to do.
+    /// Publishes the outcome of a delivery, if it is the proxy's.
     pub(super) fn withhold(&mut self, tag: DeliveryTag, asked: Asked) -> Fate {
         if self.state.tx.is_some() {
             return self.settle_in_tx(tag, asked);
@@ -295,7 +295,6 @@ impl Page<'_, '_> {
         }
     }
 
-    /// A dead letter is on its way.
     pub(super) fn publish(&mut self, tag: DeliveryTag, publication: Publication) {
         self.ledger.last_ticket += 1;
         let ticket = Ticket(self.ledger.last_ticket);
@@ -322,7 +321,7 @@ impl Page<'_, '_> {
         }
     }
 
-    /// What is withheld or kept cannot be published: the broker has to deal with it, or it stays unsettled.
+    /// A withheld or kept delivery cannot be published: it goes to the broker, or stays unsettled.
     fn forward(&mut self, tag: DeliveryTag, cause: Fallback) {
         if let Some(retained) = self.state.unacked.copy(tag) {
             let asked = retained.asked;
@@ -332,7 +331,7 @@ impl Page<'_, '_> {
         }
     }
 
-    /// The broker is told of what is withheld or kept: it returns to its queue, or dies as its client said.
+    /// Settles a withheld or kept delivery at the broker: requeued, or as its client asked.
     pub(super) fn let_go(&mut self, tag: DeliveryTag, returns: bool) {
         let channel = self.state.id;
         let told = self.state.unacked.give_up(tag);
@@ -346,8 +345,9 @@ impl Page<'_, '_> {
             });
     }
 
-    /// A settlement has waited for answers for too long: from here on all settlements of the channel are the broker's. Where that could be
-    /// a loss, or would settle what is kept, only this one goes on, as far as its tags are known.
+    /// A settlement has waited too long for answers: from now on the channel's settlements go to
+    /// the broker. If that could lose messages, or settle kept ones, only this one goes on, as far
+    /// as its tags are known.
     pub(super) fn lose_patience(&mut self) {
         let holds = self.state.unacked.first_withheld().is_some();
         match holds || self.facts.knows_any_to_keep() {

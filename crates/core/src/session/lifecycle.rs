@@ -12,45 +12,40 @@ use std::time::Duration;
 
 use crate::machine::{Flow, Mono};
 
-/// How long `connection.close-ok` is waited for.
+/// How long `connection.close-ok` is awaited.
 pub(super) const GOODBYE: Duration = Duration::from_secs(2);
 
-/// Where a session stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// No protocol header yet.
     #[default]
     Greeting,
-    /// AMQP 0-9-1: frames are looked at.
+    /// AMQP 0-9-1: frames are parsed.
     Watching,
-    /// Nothing is looked at any more.
     Raw,
-    /// The client is gone; rejects are still withheld until then.
+    /// The client is gone; rejects are withheld until then.
     Leaving(Mono),
-    /// `connection.close` is sent in the client's stead; its answer is awaited until then.
+    /// `connection.close` was sent for the client; its answer is awaited until then.
     Goodbye(Mono),
-    /// The client has said all: so does our stream to the broker end, and the broker's own end is awaited until then.
+    /// The client has ended its stream, so ours to the broker ends too; the broker's end is awaited
+    /// until then.
     HalfClosed(Mono),
-    /// The broker leg is over; the client's answer to our `connection.close` is awaited until then.
+    /// The broker leg is closed; the client's answer to our `connection.close` is awaited until
+    /// then.
     Parting(Mono),
     Done,
 }
 
-/// What a client knows of the end of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Farewell {
-    /// The process does not end.
     #[default]
     None,
-    /// `connection.close` goes behind the frame that is passing to it.
+    /// Send `connection.close` after the passing frame.
     Due,
-    /// `connection.close` is sent.
     Said,
-    /// And answered, or the client's stream has ended.
+    /// Answered, or the client's stream has ended.
     Answered,
 }
 
-/// The phase of a session, and the farewell to its client.
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
     phase: Phase,
@@ -60,12 +55,10 @@ pub(super) struct Lifecycle {
 // === impl Lifecycle ===
 
 impl Lifecycle {
-    /// Where the session stands.
     pub(super) fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// When the phase ends at the latest.
     pub(super) fn until(&self) -> Option<Mono> {
         match self.phase {
             Phase::Leaving(until)
@@ -76,27 +69,24 @@ impl Lifecycle {
         }
     }
 
-    /// The next phase, where nothing else decides it.
     pub(super) fn enter(&mut self, phase: Phase) {
         self.phase = phase;
     }
 
-    /// Whether rejects are withheld.
     pub(super) fn is_watching(&self) -> bool {
         self.phase == Phase::Watching
     }
 
-    /// Whether the client is gone or told to go, and the rest is being settled.
+    /// The client is gone or being closed, while the rest is settled.
     pub(super) fn is_leaving(&self) -> bool {
         matches!(self.phase, Phase::Leaving(_))
     }
 
-    /// Whether the end has not begun: all that the client says counts.
+    /// The end has not begun: the client's methods count.
     pub(super) fn hears_client(&self) -> bool {
         matches!(self.phase, Phase::Greeting | Phase::Watching | Phase::Raw)
     }
 
-    /// Either side closes the connection.
     pub(super) fn connection_closes(&mut self) {
         self.phase = match self.phase {
             // Without its client it ends within the time that it has, whatever the broker still does.
@@ -106,8 +96,8 @@ impl Lifecycle {
         };
     }
 
-    /// The broker leg is over. A client that was told the end may still answer: were its last bytes unread, the system would reset the
-    /// connection, and the client might lose what it was told.
+    /// The broker leg is closed. A notified client may still answer: with unread bytes, the system
+    /// would reset the connection, and the client might lose the notice.
     pub(super) fn broker_is_gone(&mut self, now: Mono) {
         self.phase = match self.phase {
             Phase::Parting(until) => Phase::Parting(until),
@@ -116,7 +106,6 @@ impl Lifecycle {
         };
     }
 
-    /// The client has answered, or its stream has ended.
     pub(super) fn answered(&mut self) {
         self.farewell = Farewell::Answered;
         if let Phase::Parting(_) = self.phase {
@@ -124,7 +113,7 @@ impl Lifecycle {
         }
     }
 
-    /// Nothing of the broker's is passed on any more.
+    /// Nothing more of the broker passes.
     pub(super) fn is_mute(&self) -> bool {
         match self.farewell {
             Farewell::Due => false,
@@ -137,17 +126,16 @@ impl Lifecycle {
         }
     }
 
-    /// Whether the client is told that the process ends.
+    /// The client was notified of the shutdown.
     pub(super) fn knows_of_the_end(&self) -> bool {
         self.farewell != Farewell::None
     }
 
-    /// Whether the client's answer to that is awaited.
+    /// The client's answer to that is awaited.
     pub(super) fn is_answer_awaited(&self) -> bool {
         matches!(self.farewell, Farewell::Due | Farewell::Said)
     }
 
-    /// What that means for the legs.
     pub(super) fn flow(&self) -> Flow {
         match self.phase {
             Phase::Done => Flow::Finish,

@@ -24,7 +24,6 @@ pub(super) struct Line<'s, 't> {
 }
 
 impl Session {
-    /// Its declares, and what they need of the rest.
     pub(super) fn line<'s, 't>(
         &'s mut self,
         turn: &'s mut Turn<'t>,
@@ -48,25 +47,24 @@ impl Line<'_, '_> {
         self.turn.now.mono
     }
 
-    /// When what is asked now must have been decided.
+    /// Deadline of the current question.
     pub(super) fn deadline(&self) -> Mono {
         self.now().after(self.settings.limits.now().probe_timeout)
     }
 
-    /// Sends a method of our own to the broker, now or at the next boundary.
+    /// Sends a method of the proxy to the broker, now or at the next frame boundary.
     pub(super) fn inject(&mut self, channel: ChannelId, build: impl FnOnce(&mut Vec<u8>)) {
         let state = self.channels.get(&channel).map(|state| &**state);
         self.transit.inject(channel, state, self.turn, build);
     }
 
-    /// The client waits for what is asked; the frame at its front is looked at again afterwards.
+    /// The client waits for the answer; its front frame is processed again afterwards.
     pub(super) fn hold(&mut self) -> Handled {
         let now = self.now();
         self.transit
             .hold(Hold::Probe, self.settings, self.peer, now)
     }
 
-    /// It waits no longer.
     pub(super) fn release(&mut self) {
         if self.transit.pause.hold() == Some(Hold::Probe) {
             self.transit.pause.end();
@@ -77,7 +75,7 @@ impl Line<'_, '_> {
         Facts::of(self.settings, self.peer, self.registry)
     }
 
-    /// Whether a method with so many octets may be sent to the broker on this connection.
+    /// Whether a method of this size fits a frame towards the broker.
     pub(super) fn fits_frame(&self, octets: usize) -> bool {
         crate::amqp::frame::HEAD + octets < self.peer.frame_max()
     }

@@ -14,21 +14,21 @@ use super::channel::Channel;
 use super::frames::Method;
 use super::replies::Expected;
 
-/// How long an exchange is believed to be there.
+/// How long an exchange is assumed to exist.
 const BELIEVED: Duration = Duration::from_secs(60);
-/// How many exchanges are believed to be there. When there is no room for another one, all are forgotten.
+/// Remembered exchanges. Above this number all are forgotten.
 const MOST: usize = 1000;
 const IMMEDIATE: u8 = 2;
 
-/// The exchanges that this client has published to, or declared, and until when they are believed to be there; and the default exchange.
-/// Of their names only a hash is kept: a client that finds two of one hash delays nobody's rejects but its own.
+/// Exchanges that this client has published to or declared, assumed to exist for a while; and the
+/// default exchange. Stores hashes only: a client that provokes a collision delays only its own
+/// rejects.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges(BTreeMap<u64, Mono>);
 
 // === impl Exchanges ===
 
 impl Exchanges {
-    /// Believes that the exchange is there.
     pub(super) fn learn(&mut self, exchange: &[u8], now: Mono) {
         if self.0.len() >= MOST {
             self.0.clear();
@@ -36,7 +36,6 @@ impl Exchanges {
         self.0.insert(fnv1a(exchange), now.after(BELIEVED));
     }
 
-    /// Forgets an exchange that is deleted.
     pub(super) fn forget(&mut self, exchange: &[u8]) {
         self.0.remove(&fnv1a(exchange));
     }
@@ -46,8 +45,8 @@ impl Exchanges {
         exchange.is_empty() || until().is_some_and(|until| *until > now)
     }
 
-    /// Whether a request neither ends anything nor can make the broker close the channel. Of those that clients send often in between
-    /// these are `basic.get` of a queue, and `basic.publish` to an exchange, that is known to be there.
+    /// Whether a request ends nothing, and cannot make the broker close the channel. Of the
+    /// frequent ones: `basic.get` of a known queue, and `basic.publish` to a known exchange.
     pub(super) fn cannot_fail(
         &self,
         state: &Channel,
@@ -66,8 +65,9 @@ impl Exchanges {
         }
     }
 
-    /// A publish has passed, to an exchange that may be missing, on a channel that may reject: the broker is to be asked, once, to say when it has
-    /// carried it out. So a publish to this exchange need not wait for rejects before it again.
+    /// After a publish to a possibly missing exchange, on a channel that may reject: asks the
+    /// broker once to confirm its execution, so that later publishes to it need not wait for
+    /// rejects.
     pub(super) fn proof(
         &self,
         state: &Channel,

@@ -5,46 +5,40 @@ use std::collections::BTreeSet;
 
 use crate::amqp::ids::ChannelId;
 
-/// Frames and acks that wait.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// In the order in which they go, with their channels.
+    /// In order, with their channels.
     frames: Vec<(ChannelId, Vec<u8>)>,
-    /// Channels with acks to send.
     acks: BTreeSet<ChannelId>,
 }
 
 // === impl Outbox ===
 
 impl Outbox {
-    /// A frame, or several, for this channel.
     pub(super) fn push(&mut self, channel: ChannelId, frame: Vec<u8>) {
         self.frames.push((channel, frame));
     }
 
-    /// Acks for this channel. Which ones is found out when they go.
+    /// Which tags is decided when they are sent.
     pub(super) fn ack(&mut self, channel: ChannelId) {
         self.acks.insert(channel);
     }
 
-    /// The acks of this channel have gone another way.
+    /// Its acks were sent by other means.
     pub(super) fn acked(&mut self, channel: ChannelId) {
         self.acks.remove(&channel);
     }
 
-    /// The channel is closing: nothing goes to it any more.
     pub(super) fn forget(&mut self, channel: ChannelId) {
         self.acks.remove(&channel);
         self.frames.retain(|(waiting, _)| *waiting != channel);
     }
 
-    /// Takes out the frames of those channels, in order.
     pub(super) fn take_frames(&mut self, may_go: impl Fn(ChannelId) -> bool) -> Vec<Vec<u8>> {
         let ready = self.frames.extract_if(.., |(channel, _)| may_go(*channel));
         ready.map(|(_, frame)| frame).collect()
     }
 
-    /// Takes out the channels whose acks may go.
     pub(super) fn take_acks(&mut self, may_go: impl Fn(ChannelId) -> bool) -> BTreeSet<ChannelId> {
         let (ready, left) = std::mem::take(&mut self.acks)
             .into_iter()

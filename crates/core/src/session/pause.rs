@@ -11,25 +11,24 @@ use super::tx;
 /// Why the client is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// Its next command must stay behind the withheld rejects of these channels, for a while.
+    /// The next command must wait for withheld rejects of these channels.
     Withheld(Which),
-    /// Its next command depends on answers that are due on this channel, for a while.
+    /// The next command depends on pending answers of this channel.
     Answers(ChannelId),
-    /// Its commit on this channel returns messages, after a pause.
+    /// A commit on this channel returns messages, after a pause.
     Commit(ChannelId),
-    /// As many dead letters are in flight as may be.
+    /// Too many dead letters are in flight.
     Tickets,
-    /// As many replies are due as may be.
+    /// Too many replies are pending.
     Replies,
-    /// A declare is being probed, or a probe's channel is being closed.
+    /// A declare is being probed, or a probe's channel is closing.
     Probe,
 }
 
-/// Whether the client is read.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
     hold: Option<Hold>,
-    /// Until when what it waits for must have come.
+    /// Deadline of the awaited event.
     until: Option<Mono>,
     heartbeat_at: Option<Mono>,
 }
@@ -37,7 +36,8 @@ pub(super) struct Pause {
 // === impl Pause ===
 
 impl Pause {
-    /// The client is not read, for this reason. `patience`: how long it waits for rejects and answers; `heartbeat`: how often the broker must hear of it.
+    /// `patience`: the limit for rejects and answers; `heartbeat`: interval of the proxy's
+    /// heartbeats to the broker.
     pub(super) fn begin(
         &mut self,
         hold: Hold,
@@ -56,37 +56,34 @@ impl Pause {
         self.hold = Some(hold);
     }
 
-    /// The client is read again.
     pub(super) fn end(&mut self) {
         *self = Pause::default();
     }
 
-    /// The client is gone: what it waited for is of no interest. The broker hears heartbeats as before.
+    /// The client is gone: ends the pause, but not the heartbeats.
     pub(super) fn forget_hold(&mut self) {
         (self.hold, self.until) = (None, None);
     }
 
-    /// From here on the broker hears heartbeats of the proxy's, whether the client is there or not.
+    /// From now on the proxy sends heartbeats to the broker.
     pub(super) fn keep_alive(&mut self, heartbeat: Option<Duration>, now: Mono) {
         self.heartbeat_at = heartbeat.map(|often| now.after(often));
     }
 
-    /// Why the client is not read, while it is not.
     pub(super) fn hold(&self) -> Option<Hold> {
         self.hold
     }
 
-    /// Until when what it waits for must have come.
     pub(super) fn until(&self) -> Option<Mono> {
         self.until
     }
 
-    /// When the next heartbeat is due.
     pub(super) fn heartbeat_at(&self) -> Option<Mono> {
         self.heartbeat_at
     }
 
-    /// Whether what the broker sends may be needed for the end of the pause, so that it is read even while the client reads nothing.
+    /// Whether the pause may end by bytes of the broker, which must then be read even if the client
+    /// reads nothing.
     pub(super) fn needs_the_broker(&self) -> bool {
         match self.hold {
             Some(Hold::Probe | Hold::Replies | Hold::Answers(..)) => true,

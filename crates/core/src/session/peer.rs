@@ -14,36 +14,31 @@ use crate::dead_letter::Dialect;
 use crate::machine::ClientConnection;
 use crate::registry::wording::Wording;
 
-/// The limit on frames before it is negotiated: generous, since the broker has the last word.
+/// Before negotiation; generous, because the broker enforces its own limit.
 const FRAME_MAX_BEFORE_TUNE: usize = 128 * 1024;
 
-/// Of a `connection_name`, which is for log lines, so many octets are kept.
+/// Octets of a `connection_name`, for log lines.
 const LONGEST_NAME: usize = 255;
 
-/// The two peers, as far as they are known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peer {
-    /// Of the broker; none: older than 3.10, or no version that we understand, so that everything passes.
+    /// Of the broker; none: before 3.10, or an unknown version, so that everything passes.
     pub dialect: Option<Dialect>,
-    /// Of the broker, when we understand it.
     pub version: Option<Version>,
     /// How the broker writes refusals.
     pub wording: Option<Wording>,
-    /// `connection_name` of the client.
     pub name: Option<Bytes>,
-    /// The user, when the mechanism shows it.
+    /// Known when the mechanism shows it.
     pub user: Option<ShortStr>,
     pub vhost: Vhost,
-    /// All that others are told of the client; whole once the connection is open.
+    /// Client details for logs and stamps. Complete after open-ok.
     pub connection: Arc<ClientConnection>,
-    /// As negotiated: what the client sent in tune-ok.
     pub tune: Option<Tune>,
 }
 
 // === impl Peer ===
 
 impl Peer {
-    /// A method of channel 0, in either direction.
     pub(super) fn watch(&mut self, id: MethodId, payload: &[u8]) {
         match id {
             MethodId::CONNECTION_START => {
@@ -77,7 +72,6 @@ impl Peer {
         }
     }
 
-    /// Where the client's connection comes from.
     pub(super) fn comes_from(&mut self, host: ShortStr) {
         self.connection = Arc::new(ClientConnection {
             host,
@@ -85,7 +79,7 @@ impl Peer {
         });
     }
 
-    /// The connection is open: what the client said of itself is whole.
+    /// The connection is open: the client's details are complete.
     pub(super) fn connected(&mut self) {
         let name = self.name.as_deref().and_then(ShortStr::copy);
         let before = ClientConnection::clone(&self.connection);
@@ -96,7 +90,8 @@ impl Peer {
         });
     }
 
-    /// Octets of the largest frame that the client may send, with head and end. RabbitMQ counts only the payload (`FRAME_SIZE_FUDGE`).
+    /// Largest frame of the client in octets, with head and end. RabbitMQ counts only the payload
+    /// (`FRAME_SIZE_FUDGE`).
     pub(super) fn frame_max(&self) -> usize {
         match self.tune {
             None => FRAME_MAX_BEFORE_TUNE,
@@ -105,12 +100,11 @@ impl Peer {
         }
     }
 
-    /// Whether a client may not send such a method or header. It makes no difference how much of it is here.
+    /// Whether a method or header exceeds the client's limit, complete or not.
     pub(super) fn is_too_large(&self, head: Head) -> bool {
         matches!(head.kind, Kind::Method | Kind::Header) && head.whole() > self.frame_max()
     }
 
-    /// The highest number of open channels.
     pub(super) fn channel_max(&self) -> usize {
         match self.tune {
             None | Some(Tune { channel_max: 0, .. }) => 65_535,
@@ -118,7 +112,7 @@ impl Peer {
         }
     }
 
-    /// How often the broker must hear of a client that is not read: half the heartbeat interval.
+    /// Interval of the proxy's heartbeats for a paused client: half of the negotiated one.
     pub(super) fn heartbeat(&self) -> Option<Duration> {
         let seconds = self.tune?.heartbeat;
         (seconds > 0).then(|| Duration::from_millis(u64::from(seconds) * 500))

@@ -17,18 +17,18 @@ use super::facts::Facts;
 use super::frames::BROKER_FRAME_MAX;
 use super::unacked::Retained;
 
-/// What the content header behind a method says.
+/// From the content header after a method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Behind {
-    /// The header has not come yet.
     Awaited,
     Ordinary,
-    /// A message that the proxy has put back into its queue, with the exchange and the key of its first publication. True: a client had returned it
-    /// there; false: it is a dead letter that was sent back.
+    /// A message that the proxy put back into its queue, with its original exchange and key. True:
+    /// after a return; false: after a redrive.
     CameBack(ShortStr, ShortStr, bool),
 }
 
-/// Looks at the frame behind a method of that channel, where `rest` begins, for a message that came back to that queue.
+/// Checks the frame at `rest`, after a method of that channel, for a message that came back to that
+/// queue.
 fn behind(queue: &ShortStr, own_user: &[u8], channel: ChannelId, rest: &[u8]) -> Behind {
     let is_header = |head: Head| {
         let header = head.kind == Kind::Header && head.channel == channel;
@@ -59,8 +59,8 @@ fn came_back(properties: &[u8], queue: &ShortStr, own_user: &[u8]) -> Option<Beh
     ))
 }
 
-/// Whether a delivery from that queue with this exchange and this key may have come back to it. With others it came there on a way of its own, whatever
-/// it carries from an earlier time.
+/// Whether exchange and key fit a message that came back to that queue. Otherwise it came another
+/// way, whatever headers it still has.
 fn may_have_come_back(names: &Names, queue: &[u8], (exchange, key): (&[u8], &[u8])) -> bool {
     match exchange {
         [] => key == queue,
@@ -68,7 +68,7 @@ fn may_have_come_back(names: &Names, queue: &[u8], (exchange, key): (&[u8], &[u8
     }
 }
 
-/// Gives a delivery that has come back to its queue the looks of before, and what it says of its retries.
+/// Restores the original form of a returning delivery, with its retries.
 pub(super) fn before_retries(of: &mut Retained, names: &Names, own_user: &[u8]) {
     let way = (of.exchange.as_bytes(), of.routing_key.as_bytes());
     let properties = of.content.properties.clone();
@@ -85,7 +85,7 @@ pub(super) fn before_retries(of: &mut Retained, names: &Names, own_user: &[u8]) 
     }
 }
 
-/// The properties of a delivery that has come back to its queue, as its consumer should see them, except for what is private.
+/// Properties of a returning delivery for its consumer, private headers included.
 pub(super) fn shown_again(
     state: &mut Channel,
     facts: Facts<'_>,
@@ -101,7 +101,6 @@ pub(super) fn shown_again(
 // === impl Behind ===
 
 impl Behind {
-    /// Looks at what is behind a delivery from that queue: of hardly any it has to.
     pub(super) fn of(
         settings: &Settings,
         channel: ChannelId,

@@ -28,10 +28,8 @@ use super::line::Line;
 /// A tag that no channel reaches.
 const NEVER: DeliveryTag = DeliveryTag(u64::MAX);
 
-/// A queue or an exchange that a method names.
 type Named<'a> = (&'static str, &'a [u8]);
 
-/// What a method names, to a broker of that version.
 fn names(
     id: MethodId,
     payload: &[u8],
@@ -82,7 +80,8 @@ fn names(
 }
 
 impl Line<'_, '_> {
-    /// Has the broker close the channel in place of carrying out a method that names an object of ours. False: it names none.
+    /// Makes the broker close the channel instead of executing a method that names an object of the
+    /// proxy. False: it names none.
     pub(super) fn refuses(&mut self, method: Method<'_>) -> bool {
         let Method { channel, id, .. } = method;
         let named = names(id, method.payload, self.peer.version).ok();
@@ -117,7 +116,7 @@ impl Line<'_, '_> {
         true
     }
 
-    /// The broker closes a channel: in which words the client is told. None: in its own.
+    /// The client's text for a channel closed by the broker. `None`: the broker's own.
     pub(super) fn reworded(&mut self, method: Method<'_>) -> Option<Vec<u8>> {
         let channel = method.channel;
         let close = Close::parse(method.payload).ok()?;

@@ -18,70 +18,69 @@ use crate::registry::Declared;
 
 use super::channel::Consumer;
 
-/// What one reply may keep of memory, in octets. Those that keep more (long names, arguments of a binding) count as several.
+/// Memory of one pending reply, in octets. Larger ones (long names, arguments of a binding) count
+/// as several.
 const SHARE: usize = 512;
-/// Of so many the place is kept, also while none is due.
+/// Entries kept allocated while idle.
 const IDLE: usize = 16;
 
-/// The replies that are due on one channel, the oldest first.
+/// Pending replies of one channel, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     due: VecDeque<Due>,
     all: Tally,
 }
 
-/// How many are due on all channels of a session; clones are the same. (It is a number that several own, not one that several write.)
+/// Pending replies on all channels of a session; clones share it. (Atomic only to be shared;
+/// there are no concurrent writes.)
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally(Arc<AtomicUsize>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Due {
     pub what: Expected,
-    /// The client wanted none, or it answers us: it goes nowhere.
+    /// Hidden from the client: it wanted none, or the request was ours.
     pub unseen: bool,
-    /// For how many it counts.
     shares: usize,
 }
 
-/// What an accepted declare tells.
+/// Facts from an accepted declare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Accepted {
-    /// The bits and the type: its dead letters are left to the broker.
+    /// Bits and type: its dead letters are left to the broker.
     Type(u8, QueueType),
-    /// What the queue is, of which nothing is ours to do as far as that is known.
+    /// Of a queue without work for the proxy, as far as known.
     Plain(Declared),
-    /// What the queue is that is managed from then on.
+    /// Of a queue that is managed from then on.
     Managed(Declared),
 }
 
-/// What a reply means to us. A queue without a name is the last one declared when the reply comes.
+/// The meaning of a pending reply. An empty queue name is the last one declared when the reply
+/// comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// `queue.declare-ok`; the queue as it was asked for, and what is known of it from then on, if it was not only asked about.
+    /// `queue.declare-ok`: the queue's name in the request, and its facts; none for a passive
+    /// declare.
     Declare(ShortStr, Option<Accepted>),
-    /// `queue.delete-ok` of this queue.
     Delete(ShortStr),
-    /// `queue.purge-ok` of this queue.
     Purge(ShortStr),
-    /// `exchange.declare-ok` of this exchange.
     Exchange(ShortStr),
-    /// `basic.consume-ok` of this consumer tag; empty: the broker makes one.
+    /// `basic.consume-ok`; an empty tag: the broker generates one.
     Consume(ShortStr, Consumer),
-    /// `basic.get-ok` or `basic.get-empty`; whether a delivery wants to be settled.
+    /// `basic.get-ok` or `basic.get-empty`.
     Get(Consumer),
-    /// `basic.cancel-ok` of this consumer tag.
     Cancel(ShortStr),
-    /// `basic.recover-ok`: what was delivered before is back in its queues.
+    /// `basic.recover-ok`: earlier deliveries are requeued.
     Recover,
-    /// `channel.flow-ok` of our barrier: the client never sees it.
+    /// `channel.flow-ok` of a barrier: hidden from the client.
     Barrier,
-    /// The same behind a publish to this exchange: it is there.
+    /// A barrier after a publish to this exchange, which then exists.
     Published(ShortStr),
     Open,
     Other,
 }
 
-/// Where a request of the client says that it wants no reply: the place in the payload and the bit.
+/// Position and bit of a request's `no-wait`.
 fn no_wait(id: MethodId, payload: &[u8]) -> Option<(usize, u8)> {
     let (shortstrs, bit) = match id {
         MethodId::EXCHANGE_DECLARE => (2, 4),
@@ -106,7 +105,7 @@ fn no_wait(id: MethodId, payload: &[u8]) -> Option<(usize, u8)> {
     (cursor.octet().ok()? & 1 << bit != 0).then_some((at, 1 << bit))
 }
 
-/// Whether there is a reply to a method of the client.
+/// Whether a client's method has a reply.
 pub(super) fn has_reply(id: MethodId) -> bool {
     !matches!(
         id,
@@ -119,7 +118,7 @@ pub(super) fn has_reply(id: MethodId) -> bool {
     )
 }
 
-/// A request that wants no reply, as one that does.
+/// The request without its `no-wait`; `None`: it has none.
 pub(super) fn asked_for(id: MethodId, payload: &[u8]) -> Option<Vec<u8>> {
     if id == MethodId::BASIC_RECOVER_ASYNC {
         // The same method with a reply; without `requeue` either closes the connection.
@@ -134,7 +133,7 @@ pub(super) fn asked_for(id: MethodId, payload: &[u8]) -> Option<Vec<u8>> {
     Some(asking)
 }
 
-/// Whether a method of the broker answers a request; else it came by itself.
+/// Whether a broker's method answers a request.
 pub(super) fn is_reply(id: MethodId) -> bool {
     !matches!(
         id,
@@ -151,13 +150,11 @@ pub(super) fn is_reply(id: MethodId) -> bool {
 // === impl Replies ===
 
 impl Replies {
-    /// Of a channel in the session with this tally.
     pub(super) fn new(all: Tally) -> Replies {
         let due = VecDeque::new();
         Replies { due, all }
     }
 
-    /// Adds a reply behind the others.
     pub(super) fn push(&mut self, what: Expected, unseen: bool) {
         let shares = what.shares();
         self.all.0.fetch_add(shares, Ordering::Relaxed);
@@ -172,7 +169,7 @@ impl Replies {
         self.due.iter_mut()
     }
 
-    /// Takes the reply that this method is: the oldest. Where the two disagree (a request that we misread), the oldest that fits.
+    /// Takes the oldest reply. If it does not match (a misread request): the oldest that does.
     pub(super) fn answered(&mut self, id: MethodId, payload: &[u8]) -> Option<Due> {
         let of_consumer = matches!(id, MethodId::BASIC_CONSUME_OK | MethodId::BASIC_CANCEL_OK);
         let tag = ConsumerTag::parse(payload)
@@ -218,7 +215,7 @@ impl Replies {
         Some(answered)
     }
 
-    /// The broker has closed the channel: none comes any more.
+    /// The channel is closed: no more replies.
     pub(super) fn clear(&mut self) {
         let gone = self.due.iter().map(|due| due.shares).sum();
         self.all.0.fetch_sub(gone, Ordering::Relaxed);
@@ -257,7 +254,7 @@ impl Accepted {
         }
     }
 
-    /// The bits of the declare, and the type of its queue.
+    /// Bits of the declare, and type of its queue.
     pub(super) fn kind(&self) -> (u8, QueueType) {
         match self {
             Accepted::Type(bits, queue_type) => (*bits, *queue_type),
@@ -271,7 +268,7 @@ impl Accepted {
 // === impl Expected ===
 
 impl Expected {
-    /// What the broker did for its client stays done, also on a channel that is closing.
+    /// The effect of this reply outlives a closing channel.
     pub(super) fn lasts(&self) -> bool {
         matches!(
             self,
@@ -282,7 +279,6 @@ impl Expected {
         )
     }
 
-    /// How many ordinary replies take the memory that this one takes.
     fn shares(&self) -> usize {
         let octets = match self {
             Expected::Declare(queue, accepted) => {

@@ -7,7 +7,8 @@ use crate::machine::Event;
 use super::line::Line;
 
 impl Line<'_, '_> {
-    /// The broker has purged or deleted this queue, whoever declared it: it cannot reach what waits for a retry.
+    /// A queue was purged or deleted by the broker, which cannot reach messages waiting for a
+    /// retry.
     pub(super) fn tell_of_waiting(&mut self, queue: ShortStr, deleted: bool) {
         if self.registry.get(&queue).is_none() {
             self.adopt_if_meant(&queue);

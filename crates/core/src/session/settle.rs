@@ -18,28 +18,26 @@ use super::pause::Hold;
 use super::unacked::{Retained, Unacked};
 use super::{Session, Turn};
 
-/// Into how many pieces a `multiple` may be split; beyond, it waits for the withheld rejects below it. A channel gives a quorum queue 32
-/// commands ahead of its answers, keeps what is more, and loses it when it closes (`rabbit_fifo_client`).
+/// Maximum pieces of a split `multiple`; otherwise it waits for the withheld rejects below it. A
+/// channel sends a quorum queue 32 commands ahead of its answers, buffers more, and loses those
+/// when it closes (`rabbit_fifo_client`).
 const MAX_PIECES: usize = 8;
 
-/// A settlement of the client, on its way through the tags that it means.
 #[derive(Clone, Copy, Debug)]
 struct Settlement {
     channel: ChannelId,
     id: MethodId,
     requeue: bool,
     multiple: bool,
-    /// What the client asks, where that may be ours to do.
+    /// Set where it may be the proxy's.
     asked: Option<Asked>,
-    /// The next tag.
     from: DeliveryTag,
     last: DeliveryTag,
-    /// What the broker is to be told at once, and how many they are: those below the first hole.
+    /// The tags below the first hole, settled as one at the broker: the last, and their number.
     together: Option<(DeliveryTag, usize)>,
 }
 
 impl Session {
-    /// `basic.ack`, `basic.nack` or `basic.reject`.
     pub(super) fn settle(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         let channel = method.channel;
         let state = self.channels.get_mut(&channel);
@@ -72,7 +70,7 @@ impl Session {
         handled
     }
 
-    /// `as_it_is`: the method, if the broker may read it as the client wrote it.
+    /// `as_it_is`: the method, if the broker may get it unchanged.
     fn settle_up_to(
         &mut self,
         settlement: Settlement,
@@ -104,7 +102,7 @@ impl Session {
         }
     }
 
-    /// Settles the tags that the client may settle, each in its own way. `Wait`: it has to wait in between.
+    /// Settles the client's open tags one by one. `Wait`: must wait in between.
     fn settle_each(&mut self, mut settlement: Settlement, turn: &mut Turn<'_>) -> Handled {
         let channel = settlement.channel;
         let mut handled = Handled::Done;
@@ -159,7 +157,7 @@ impl Session {
 // === impl Settlement ===
 
 impl Settlement {
-    /// `last`: the tag that it means, or the last of them.
+    /// `last`: the last or only tag.
     fn new(method: Method<'_>, settle: Settle, last: DeliveryTag, facts: Facts<'_>) -> Settlement {
         let asked = match (method.id, settle.requeue) {
             (MethodId::BASIC_ACK, _) => None,
@@ -183,7 +181,7 @@ impl Settlement {
         }
     }
 
-    /// Whether it is not the same for all its tags: one of them is withheld, or may be ours to do.
+    /// Whether its tags differ: one of them is withheld, or may be the proxy's.
     fn is_mixed(&self, unacked: &Unacked) -> bool {
         let is_ours = self.asked.is_some();
         match self.multiple {
@@ -192,19 +190,19 @@ impl Settlement {
         }
     }
 
-    /// Whether a `multiple` has to wait for what is withheld below it.
+    /// Whether a `multiple` has to wait for withheld deliveries below it.
     fn would_be_many(&self, unacked: &Unacked, facts: Facts<'_>) -> bool {
         let is_withheld = |of: &Retained| self.asked_in(&of.queue, facts).is_some();
         self.multiple && unacked.awaits() && unacked.pieces(self.last, is_withheld) > MAX_PIECES
     }
 
-    /// What the client asks of a delivery of this queue.
+    /// The client's request, for a delivery of this queue.
     fn asked_in(&self, queue: &[u8], facts: Facts<'_>) -> Option<Asked> {
         self.asked
             .filter(|asked| *asked == Asked::Reject || facts.retries(queue).is_some())
     }
 
-    /// What the client asks of this delivery, where that may be ours to do.
+    /// The client's request for this delivery, where it may be the proxy's.
     fn asked_of(&self, unacked: &Unacked, tag: DeliveryTag, facts: Facts<'_>) -> Option<Asked> {
         match (self.asked, unacked.queue_of(tag)) {
             (Some(Asked::Reject), _) => self.asked,
@@ -218,7 +216,8 @@ impl Settlement {
         Some(tag)
     }
 
-    /// The broker is to be told of this tag: that it returns in its client's transaction, or what the client said. `alone`: there is a hole below it.
+    /// Settles this tag at the broker: requeued in a transaction, or as the client asked. `alone`:
+    /// there is a hole below it.
     fn tell(&mut self, tag: DeliveryTag, alone: bool, returns: bool, turn: &mut Turn<'_>) {
         if !alone && !returns {
             let count = self.together.map_or(1, |(_, count)| count + 1);
@@ -238,7 +237,7 @@ impl Settlement {
         }
     }
 
-    /// The same verb as the client's, for one part of what it meant.
+    /// The client's method for a part of its tags.
     fn send(&self, tag: DeliveryTag, multiple: bool, turn: &mut Turn<'_>) {
         let out = turn.build(Leg::Broker);
         match self.id {
@@ -251,7 +250,7 @@ impl Settlement {
     }
 }
 
-/// The queue of a delivery, if it has to be verified, since somebody has seen the end of it, or could have put another in its place.
+/// The delivery's queue, if it must be verified: its end was seen, or it may have been replaced.
 fn doubted(unacked: &Unacked, tag: DeliveryTag, facts: Facts<'_>, now: Mono) -> Option<ShortStr> {
     let queue = &unacked.retained(tag)?.queue;
     let is_alive = facts.registry.is_alive(queue, now);

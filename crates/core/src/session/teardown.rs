@@ -5,7 +5,7 @@ use crate::amqp::ids::ChannelId;
 use super::Session;
 
 impl Session {
-    /// The channel is closing: what was unsettled on it goes back to its queues by itself (S9.4).
+    /// The channel is closing: the broker requeues its unsettled deliveries (S9.4).
     pub(super) fn abandon(&mut self, channel: ChannelId) {
         let Some(state) = self.channels.get_mut(&channel) else {
             return;
@@ -18,8 +18,8 @@ impl Session {
         }
     }
 
-    /// Either side closes the connection: nothing that follows matters to dead letters. But what the client must not see may still be on
-    /// its way: replies that it did not want, answers to a probe.
+    /// Either side closes the connection: no more decisions. Hidden replies may still come:
+    /// unwanted ones, and answers to a probe.
     pub(super) fn connection_closes(&mut self) {
         self.transit.handshake_until = None;
         let channels: Vec<ChannelId> = self.channels.keys().copied().collect();
@@ -34,7 +34,7 @@ impl Session {
         }
     }
 
-    /// The channel's number is free again.
+    /// The channel number is free again.
     pub(super) fn forget_channel(&mut self, channel: ChannelId) {
         self.abandon(channel);
         self.channels.remove(&channel);

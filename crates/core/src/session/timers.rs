@@ -9,13 +9,13 @@ use super::pause::Hold;
 use super::tx::Tx;
 use super::{Session, Turn};
 
-/// A wait: its deadline while it is armed, and what happens then.
+/// A deadline while armed, and its action.
 type Timer = (
     fn(&Session) -> Option<Mono>,
     fn(&mut Session, &mut Turn<'_>),
 );
 
-/// In the order in which those fire that are due at the same time.
+/// Timers due at the same time fire in this order.
 pub(super) const TIMERS: [Timer; 7] = [
     (|s| s.transit.pause.heartbeat_at(), Session::heartbeat_due),
     (|s| s.transit.pause.until(), Session::hold_ends),
@@ -45,7 +45,7 @@ pub(super) const TIMERS: [Timer; 7] = [
 ];
 
 impl Session {
-    /// The broker hears of the proxy while the client is not read.
+    /// Heartbeat to the broker while the client is not read.
     fn heartbeat_due(&mut self, turn: &mut Turn<'_>) {
         if !self.transit.client.is_inside() {
             turn.build(Leg::Broker).extend_from_slice(&frame::HEARTBEAT);
@@ -55,7 +55,7 @@ impl Session {
             .keep_alive(self.peer.heartbeat(), turn.now.mono);
     }
 
-    /// What the client waits for takes longer than it may.
+    /// The client has waited too long.
     fn hold_ends(&mut self, turn: &mut Turn<'_>) {
         match self.transit.pause.hold() {
             Some(Hold::Withheld(on)) => {
@@ -77,7 +77,6 @@ impl Session {
         self.transit.pause.end();
     }
 
-    /// The bound on waiting for rejects has passed.
     fn give_up(&mut self, on: Which, turn: &mut Turn<'_>) {
         turn.event(Event::LimitMet(Limit::CloseWait));
         self.books(turn).give_up(on);

@@ -16,7 +16,7 @@ use super::peer::Peer;
 use super::replies::Tally;
 use super::{Settings, Turn};
 
-/// What RabbitMQ says to its clients when it is stopped.
+/// RabbitMQ's text for clients at shutdown.
 const SHUTDOWN: &[u8] =
     b"CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'";
 
@@ -25,12 +25,9 @@ pub(super) struct Transit {
     pub(super) client: Stream,
     pub(super) broker: Stream,
     pub(super) life: Lifecycle,
-    /// Until when the connection must be open, while it is not.
     pub(super) handshake_until: Option<Mono>,
     pub(super) pause: Pause,
-    /// For the broker, once it may go.
     pub(super) outbox: Outbox,
-    /// The replies that the broker still has to send, on all channels.
     pub(super) replies: Tally,
 }
 
@@ -44,7 +41,7 @@ impl Transit {
         }
     }
 
-    /// Pauses the client leg; the frame at its front is looked at again afterwards.
+    /// Pauses the client leg; its front frame is processed again afterwards.
     pub(super) fn hold(
         &mut self,
         hold: Hold,
@@ -57,19 +54,19 @@ impl Transit {
         Handled::Wait
     }
 
-    /// Nothing of this peer is looked at any more: what it sends is for the other one to judge.
+    /// From now on the other peer must judge this peer's bytes.
     pub(super) fn fault(&mut self, from: Leg, what: &'static str, turn: &mut Turn<'_>) {
         turn.event(Event::ProtocolFault { leg: from, what });
         self.stream(from).raw = true;
     }
 
-    /// Whether a method of our own may be put on the wire to the broker now.
+    /// Whether a method of the proxy may be sent to the broker now.
     pub(super) fn may_inject(&self, state: Option<&Channel>) -> bool {
         let is_idle = |state: &Channel| state.publishing.is_idle();
         !self.client.is_inside() && state.is_none_or(is_idle)
     }
 
-    /// Sends a method of our own to the broker, now or at the next boundary.
+    /// Sends a method of the proxy, now or at the next frame boundary.
     pub(super) fn inject(
         &mut self,
         channel: ChannelId,
@@ -86,7 +83,7 @@ impl Transit {
         }
     }
 
-    /// A frame has ended: what waited for that goes out.
+    /// At the end of a frame: sends what waited for it.
     pub(super) fn flush(&mut self, channels: &mut Channels, turn: &mut Turn<'_>) {
         if !self.outbox.is_empty() && !self.client.is_inside() {
             let idle = |channel| {
@@ -102,7 +99,8 @@ impl Transit {
         self.tell_if_due(turn);
     }
 
-    /// Sends the acks that are due, on the channels where a method may be sent now. A client in tx mode might roll them back.
+    /// Sends due acks on channels that may send a method now. Not in tx mode: the client might roll
+    /// them back.
     pub(super) fn flush_acks(&mut self, channels: &mut Channels, turn: &mut Turn<'_>) {
         if !self.outbox.has_acks() || self.client.is_inside() {
             return;
@@ -121,7 +119,7 @@ impl Transit {
         }
     }
 
-    /// The client is told that the process ends, as soon as no frame is passing to it.
+    /// Notifies the client of the shutdown at a frame boundary.
     pub(super) fn tell_if_due(&mut self, turn: &mut Turn<'_>) {
         if self.life.farewell != Farewell::Due || self.broker.is_inside() {
             return;
@@ -139,7 +137,7 @@ impl Transit {
         turn.mute = true;
     }
 
-    /// Closes the connection in order: the broker carries out what was sent last only if the connection does not break behind it.
+    /// Closes the connection in order, so that the broker executes the last methods.
     pub(super) fn say_goodbye(&mut self, turn: &mut Turn<'_>) {
         self.pause.end();
         let until = turn.now.mono.after(GOODBYE);
@@ -153,7 +151,7 @@ impl Transit {
         self.life.enter(Phase::Goodbye(until));
     }
 
-    /// What a client says of the end of the connection, after it was told.
+    /// The client's answer to a `connection.close`.
     pub(super) fn hear_answer(&mut self, payload: &[u8], turn: &mut Turn<'_>) {
         match MethodId::peek(payload) {
             Some(MethodId::CONNECTION_CLOSE_OK) => self.life.answered(),

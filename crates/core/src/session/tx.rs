@@ -13,21 +13,20 @@ use super::facts::Facts;
 use super::instead::{Asked, Counts, Instead};
 use super::ledger::{Fate, Ledger, Page};
 
-/// How long a commit waits that returns messages: the next transaction is likely to reject them again.
+/// Delay of a commit that returns messages: the next transaction probably rejects them again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// The transaction of a channel in tx mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tx {
     Plain,
-    /// It returns what the broker would discard: its commit waits.
+    /// Returns what the broker would discard: its commit waits.
     Returns,
 }
 
 // === impl Ledger ===
 
 impl Ledger {
-    /// `tx.select` goes to the broker: no copy is of use any more. Nothing is withheld, as it has waited for that.
+    /// `tx.select`: copies become useless. Nothing is withheld, because it has waited for that.
     pub(super) fn begin_tx(&mut self, state: &mut Channel, facts: Facts<'_>) {
         state.tx.get_or_insert(Tx::Plain);
         for (tag, of) in state.unacked.begin_tx() {
@@ -42,7 +41,7 @@ impl Ledger {
 // === impl Page ===
 
 impl Page<'_, '_> {
-    /// A reject or a return of which the broker hears with the transaction.
+    /// A reject or return that the broker gets with the transaction.
     pub(super) fn settle_in_tx(&mut self, tag: DeliveryTag, asked: Asked) -> Fate {
         let cause = Fallback::Transaction;
         let state = &mut *self.state;
@@ -76,7 +75,7 @@ impl Page<'_, '_> {
 // === impl Channel ===
 
 impl Channel {
-    /// `tx.commit` goes to the broker. Acks of ours go before it: of what was rejected before `tx.select`.
+    /// `tx.commit`: sends own acks before it, for rejects before `tx.select`.
     pub(super) fn commit(&mut self, turn: &mut Turn<'_>) {
         let (out, channel) = (turn.build(Leg::Broker), self.id);
         let ack = |tag, multiple| reply::ack(out, channel, tag, multiple);
@@ -84,7 +83,6 @@ impl Channel {
         self.unacked.committed();
     }
 
-    /// `tx.rollback` goes to the broker.
     pub(super) fn roll_back(&mut self) {
         self.unacked.rolled_back();
         self.tx = self.tx.map(|_| Tx::Plain);

@@ -19,118 +19,110 @@ use bits::{Bits, bits, clear, clear_up_to, first, has, set};
 /// A delivery of a managed queue, kept until it is settled.
 #[derive(Debug, Default)]
 pub(crate) struct Retained {
-    /// The queue it came from.
     pub queue: ShortStr,
-    /// The exchange it was delivered with.
     pub exchange: ShortStr,
-    /// The key it was delivered with.
     pub routing_key: ShortStr,
     pub content: Content,
     pub redelivered: bool,
-    /// The tag of the consumer that it was delivered to; none: it was got.
+    /// None: from `basic.get`.
     pub consumer: Option<ShortStr>,
     pub delivered: Wall,
-    /// How often it had come back by a retry.
+    /// Earlier returns by retries.
     pub attempts: Attempts,
-    /// When its TTL is over, if a retry has fixed that.
+    /// End of its TTL, if a retry has fixed it.
     pub deadline: Option<Wall>,
-    /// What its client has asked for, by `basic.nack` or not.
     pub asked: Asked,
     pub nacked: bool,
     pub state: State,
-    /// When it was first kept.
     pub kept: Mono,
-    /// Its dead letter is to be published with our own `user-id`.
+    /// Publish its dead letter with our own `user-id`.
     pub hide_user: bool,
 }
 
-/// What has become of a delivery since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The client has not settled it.
     #[default]
     Open,
-    /// The client rejected or returned it. The broker has not seen that, as something is published in its place.
+    /// Rejected or returned; hidden from the broker while something is published instead.
     Withheld,
-    /// The same, and it is not left to the broker although nothing can be published now. No request waits for it.
+    /// Like `Withheld`, but not publishable now, and not left to the broker. No request waits for
+    /// it.
     Kept,
-    /// The same, and something is on its way all the same.
+    /// Like `Kept`, but being published again.
     Again,
 }
 
-/// What a retained delivery costs beside its content and its names: its place in the ledger, and what the allocator adds (measured).
+/// Overhead of a retained delivery: its place in the ledger, and the allocator (measured).
 const PLACE: usize = 450;
 
 // === impl Retained ===
 
 impl Retained {
-    /// Octets of memory for a content of that length.
+    /// Memory for a content of that length, in octets.
     pub(crate) fn cost(exchange: &ShortStr, routing_key: &ShortStr, content: usize) -> usize {
         PLACE
             .saturating_add(exchange.len() + routing_key.len())
             .saturating_add(content)
     }
 
-    /// The client may settle it.
     fn is_open(&self) -> bool {
         self.state == State::Open
     }
 
-    /// Octets of memory that count for the budget.
+    /// Octets counted in the budget.
     pub(crate) fn octets(&self) -> usize {
         Retained::cost(&self.exchange, &self.routing_key, self.content.len())
     }
 }
 
-/// Deliveries of one queue of which no copy could be kept, where that matters.
+/// Deliveries of one queue without a copy, where that matters.
 #[derive(Debug)]
 pub(crate) struct Uncopied {
     pub queue: ShortStr,
-    /// How near they are to a limit on deliveries.
+    /// How near they are to a delivery limit.
     pub counts: Counts,
     tags: Bits,
-    /// Those that are kept, and were returned; the others were rejected.
+    /// Kept ones that were returned; others were rejected.
     returned: Bits,
 }
 
-/// Deliveries of one channel that the broker has no word about.
+/// Deliveries of one channel that are unsettled at the broker.
 ///
-/// A tag is *outstanding* (bit set). Of some there is a copy with its [`State`], of others there should be one (*uncopied*). A tag is *taken* once the
-/// client has settled it and the broker is not to hear of that yet: its copy is withheld or kept, or it is uncopied and kept, or it is *done* (its dead
-/// letter is confirmed, the ack not yet sent).
+/// A tag is *outstanding* (bit set). Some have a copy with its [`State`], others should have one
+/// (*uncopied*). A tag is *taken* once the client has settled it and the broker does not know yet:
+/// its copy is withheld or kept, or it is uncopied and kept, or it is *done* (its dead letter is
+/// confirmed, the ack unsent).
 #[derive(Debug, Default)]
 pub(crate) struct Unacked {
     words: Bits,
     taken: Bits,
     copies: BTreeMap<u64, Retained>,
     uncopied: Vec<Uncopied>,
-    /// How many copies are withheld.
     withheld: usize,
     done: Vec<u64>,
-    /// In tx mode: what was settled since the last commit.
+    /// In tx mode: tags settled since the last commit.
     uncommitted: Option<Bits>,
 }
 
-/// What is kept and not on its way.
+/// A kept delivery that is not in flight.
 #[derive(Debug)]
 pub(crate) struct Idle<'a> {
     pub tag: DeliveryTag,
     pub queue: &'a ShortStr,
-    /// The client rejected it; else it returned it.
+    /// Rejected; else returned.
     pub rejected: bool,
-    /// Where there is no copy of it: how near it is to a limit on deliveries.
+    /// Set without a copy: how near it is to a delivery limit.
     pub uncopied: Option<Counts>,
 }
 
 // === impl Unacked ===
 
 impl Unacked {
-    /// A delivery that wants to be settled.
     pub(crate) fn deliver(&mut self, tag: DeliveryTag) {
         set(&mut self.words, tag.0);
     }
 
-    /// Keeps the copy of a delivery; false when it has been settled meanwhile.
+    /// Keeps a copy; false when it was settled meanwhile.
     pub(crate) fn retain(&mut self, tag: DeliveryTag, retained: Retained) -> bool {
         let open = self.may_settle(tag);
         if open {
@@ -139,7 +131,7 @@ impl Unacked {
         open
     }
 
-    /// Whether the client has rejected or returned this delivery, and the broker has no word of it.
+    /// Whether the client has rejected or returned this delivery, unknown to the broker.
     pub(crate) fn is_taken(&self, tag: DeliveryTag) -> bool {
         has(&self.taken, tag.0)
     }
@@ -149,7 +141,6 @@ impl Unacked {
         has(&self.words, tag.0) && !has(&self.taken, tag.0)
     }
 
-    /// No copy could be kept of this delivery.
     pub(crate) fn lacks_copy(&mut self, tag: DeliveryTag, queue: &ShortStr, counts: Counts) {
         if !self.may_settle(tag) {
             return;
@@ -166,26 +157,26 @@ impl Unacked {
         }
     }
 
-    /// The queue of a delivery without a copy, and how near it is to a limit on deliveries.
+    /// Queue and distance to a delivery limit, for a delivery without a copy.
     pub(crate) fn uncopied(&self, tag: DeliveryTag) -> Option<(&ShortStr, Counts)> {
         let of = self.uncopied.iter().find(|of| has(&of.tags, tag.0))?;
         Some((&of.queue, of.counts))
     }
 
-    /// The queue of a delivery that is copied or should be, while the client may settle it.
+    /// The queue of an open delivery that has or needs a copy.
     pub(crate) fn queue_of(&self, tag: DeliveryTag) -> Option<&ShortStr> {
         let copied = self.retained(tag).map(|retained| &retained.queue);
         copied.or_else(|| Some(self.uncopied(tag)?.0))
     }
 
-    /// Whether a request of the client has to wait for a withheld reject, or for its ack.
+    /// Whether a request must wait for a withheld reject, or its ack.
     pub(crate) fn awaits(&self) -> bool {
         // In tx mode such an ack goes with the next commit.
         let due = !self.done.is_empty() && self.uncommitted.is_none();
         due || self.withheld > 0
     }
 
-    /// Whether any dead letter is on its way, or its ack not yet sent.
+    /// Whether any dead letter is in flight, or its ack unsent.
     pub(crate) fn is_publishing(&self) -> bool {
         self.awaits() || self.taken().any(|tag| self.is(tag, State::Again))
     }
@@ -194,35 +185,34 @@ impl Unacked {
         self.copy(tag).is_some_and(|of| of.state == state)
     }
 
-    /// What the client has settled, and the broker waits for.
+    /// Settled by the client, unsettled at the broker.
     fn taken(&self) -> impl Iterator<Item = DeliveryTag> {
         let tags = self.taken.iter().flat_map(|(word, set)| bits(*word, *set));
         tags.map(DeliveryTag)
     }
 
-    /// Whether the broker still waits for a reject up to this tag that the client has sent already.
+    /// Whether a settled tag up to this one is unsettled at the broker.
     pub(crate) fn withheld_up_to(&self, tag: DeliveryTag) -> bool {
         self.first_withheld().is_some_and(|first| first <= tag)
     }
 
-    /// The lowest tag that the client has rejected and the broker waits for.
+    /// The lowest rejected tag that is unsettled at the broker.
     pub(crate) fn first_withheld(&self) -> Option<DeliveryTag> {
         first(&self.taken)
     }
 
-    /// Whether a reject of this delivery needs a look: a copy is kept of it, or is missing.
+    /// Whether a reject of this delivery needs a look: it has, or lacks, a copy.
     pub(crate) fn matters(&self, tag: DeliveryTag) -> bool {
         self.queue_of(tag).is_some()
     }
 
-    /// The same of any up to this tag.
     pub(crate) fn any_matters(&self, tag: DeliveryTag) -> bool {
         let uncopied = |of: &Uncopied| first(&of.tags).is_some_and(|first| first <= tag);
         let mut copies = self.copies.range(..=tag.0);
         copies.any(|(_, of)| of.is_open()) || self.uncopied.iter().any(uncopied)
     }
 
-    /// The highest tag up to this one that the client may settle.
+    /// The highest open tag up to this one.
     pub(crate) fn last_open(&self, to: DeliveryTag) -> Option<DeliveryTag> {
         let mut words = self.words.range(..=to.0 >> 6).rev();
         words.find_map(|(&word, &set)| {
@@ -237,7 +227,7 @@ impl Unacked {
         })
     }
 
-    /// The lowest tag from `from` up to `to` that the client may settle.
+    /// The lowest open tag from `from` up to `to`.
     pub(crate) fn next_open(&self, from: DeliveryTag, to: DeliveryTag) -> Option<DeliveryTag> {
         if from > to {
             return None;
@@ -251,8 +241,9 @@ impl Unacked {
         None
     }
 
-    /// How many tags up to this one the broker would have to be told of one by one, since a reject below them is withheld. Those that
-    /// would be withheld themselves, as all retained ones are when the client lets them die, do not count.
+    /// How many tags up to this one would need separate settlements because of withheld rejects
+    /// below. Excludes tags that would be withheld themselves, like all retained ones when the
+    /// client lets them die.
     pub(crate) fn pieces(
         &self,
         tag: DeliveryTag,
@@ -267,12 +258,13 @@ impl Unacked {
             .count()
     }
 
-    /// The client settled this tag and the broker is told: it is forgotten. Returns the octets that were kept of it.
+    /// The broker is told: forgets the tag. Returns the octets of its copy.
     pub(crate) fn settle(&mut self, tag: DeliveryTag) -> usize {
         self.give_up(tag).map_or(0, |retained| retained.octets())
     }
 
-    /// The client settled all up to this tag and the broker is told; none of them is withheld. Returns the octets that were kept of them.
+    /// The broker is told about all tags up to this one, of which none is withheld. Returns the
+    /// octets of their copies.
     pub(crate) fn settle_up_to(&mut self, tag: DeliveryTag) -> usize {
         let mut words = std::mem::take(&mut self.words);
         clear_up_to(&mut words, tag.0, |word, set| self.tell(word, set));
@@ -296,18 +288,16 @@ impl Unacked {
             .sum()
     }
 
-    /// Whether a copy is kept of any delivery, or a reject is withheld.
     pub(crate) fn retains_any(&self) -> bool {
         !self.copies.is_empty() || !self.taken.is_empty()
     }
 
-    /// Whether a copy is kept of a delivery of that queue.
     pub(crate) fn retains_of(&self, queue: &[u8]) -> bool {
         let mut all = self.retained_queues();
         all.any(|(_, of)| &**of == queue)
     }
 
-    /// Keeps no copy any more of those deliveries: their rejects are the broker's. Returns the octets that were kept of them.
+    /// Drops the copies of those deliveries: their rejects go to the broker. Returns their octets.
     pub(crate) fn release(&mut self, of: impl Fn(&Retained) -> bool) -> usize {
         let mut octets = 0;
         self.copies.retain(|_, retained| {
@@ -318,7 +308,7 @@ impl Unacked {
         octets
     }
 
-    /// The broker is told of this delivery; no copy is kept of it.
+    /// The broker is told of this delivery; it has no copy.
     pub(crate) fn forget(&mut self, tag: DeliveryTag) {
         if has(&self.words, tag.0) {
             self.tell(tag.0 >> 6, 1 << (tag.0 & 63));
@@ -334,24 +324,23 @@ impl Unacked {
         }
     }
 
-    /// The copy of a delivery that the client may settle.
     pub(crate) fn retained(&self, tag: DeliveryTag) -> Option<&Retained> {
         self.copy(tag).filter(|of| of.is_open())
     }
 
-    /// The copy of a delivery, whatever its client has said of it.
+    /// The copy of a delivery, in any state.
     pub(crate) fn copy(&self, tag: DeliveryTag) -> Option<&Retained> {
         self.copies.get(&tag.0)
     }
 
-    /// The client rejects or returns a retained delivery, by `basic.nack` or not.
+    /// Records the request of the client.
     pub(crate) fn rejected_by(&mut self, tag: DeliveryTag, asked: Asked, nack: bool) {
         if let Some(retained) = self.copies.get_mut(&tag.0) {
             (retained.asked, retained.nacked) = (asked, nack);
         }
     }
 
-    /// The client rejected a retained delivery: from now on it is withheld.
+    /// The delivery is withheld from now on.
     pub(crate) fn withhold(&mut self, tag: DeliveryTag) {
         self.enter(tag, State::Withheld);
     }
@@ -365,20 +354,20 @@ impl Unacked {
         }
     }
 
-    /// The deliveries of which a copy is kept, the oldest first, and their queues.
+    /// Oldest first.
     pub(crate) fn retained_queues(&self) -> impl Iterator<Item = (DeliveryTag, &ShortStr)> {
         let open = self.copies.iter().filter(|(_, of)| of.is_open());
         open.map(|(tag, retained)| (DeliveryTag(*tag), &retained.queue))
     }
 
-    /// The dead letter of a withheld or kept reject is safe: it is to be acked.
+    /// The dead letter is safe: the reject is to be acked.
     pub(crate) fn done(&mut self, tag: DeliveryTag) -> Option<Retained> {
         let retained = self.take(tag)?;
         self.done.push(tag.0);
         Some(retained)
     }
 
-    /// The broker is told of this delivery: it is settled, or returns to its queue.
+    /// The broker is told: settled or requeued.
     pub(crate) fn give_up(&mut self, tag: DeliveryTag) -> Option<Retained> {
         self.forget(tag);
         self.take(tag)
@@ -390,7 +379,7 @@ impl Unacked {
         Some(retained)
     }
 
-    /// What the client said of a delivery is kept from the broker from now on. What is on its way stays so. False: it was kept before.
+    /// Keeps the delivery unsettled from now on. Those in flight stay so. False: kept before.
     pub(crate) fn keep(&mut self, tag: DeliveryTag, since: Mono) -> bool {
         let state = self.copy(tag).map(|of| of.state);
         match state {
@@ -404,7 +393,7 @@ impl Unacked {
         true
     }
 
-    /// The same of a delivery without a copy, which the client has returned or rejected.
+    /// The same for a delivery without a copy.
     pub(crate) fn keep_uncopied(&mut self, tag: DeliveryTag, returned: bool) {
         set(&mut self.taken, tag.0);
         let of = self.uncopied.iter_mut().find(|of| has(&of.tags, tag.0));
@@ -413,17 +402,16 @@ impl Unacked {
         }
     }
 
-    /// Whether there is a copy of it that is kept.
     pub(crate) fn is_kept(&self, tag: DeliveryTag) -> bool {
         self.is(tag, State::Kept) || self.is(tag, State::Again)
     }
 
-    /// What is kept is on its way again.
+    /// The kept delivery is in flight again.
     pub(crate) fn kept_goes(&mut self, tag: DeliveryTag) {
         self.enter(tag, State::Again);
     }
 
-    /// The publisher refused what is kept, for this cause. False: it is not kept.
+    /// The publisher refused a kept delivery. False: it is not kept.
     pub(crate) fn kept_refused(&mut self, tag: DeliveryTag, cause: Cause) -> bool {
         let is_kept = self.is_kept(tag);
         if let Some(retained) = self.copies.get_mut(&tag.0).filter(|_| is_kept) {
@@ -436,19 +424,18 @@ impl Unacked {
         is_kept
     }
 
-    /// The copy of a delivery is of no use: the client might as well not have settled it.
+    /// Drops a useless copy, as if the client had not settled it.
     pub(crate) fn drop_copy(&mut self, tag: DeliveryTag) -> Option<Retained> {
         let retained = self.take(tag)?;
         clear(&mut self.taken, tag.0);
         Some(retained)
     }
 
-    /// What is kept and not on its way, in tag order.
+    /// Kept and not in flight, in tag order.
     pub(crate) fn idle(&self) -> impl Iterator<Item = Idle<'_>> {
         self.taken().filter_map(|tag| self.kept(tag))
     }
 
-    /// The same of one tag.
     pub(crate) fn kept(&self, tag: DeliveryTag) -> Option<Idle<'_>> {
         if let Some(of) = self.copy(tag) {
             return (of.state == State::Kept).then_some(Idle {
@@ -467,7 +454,8 @@ impl Unacked {
         })
     }
 
-    /// The acks that are due: `(tag, multiple)`, a `multiple` where no hole is below, else singles in tag order. They count as sent.
+    /// Due acks as `(tag, multiple)`: a `multiple` without a hole below, then singles in tag order.
+    /// They count as sent.
     pub(crate) fn take_acks(&mut self, mut ack: impl FnMut(DeliveryTag, bool)) {
         let mut done = std::mem::take(&mut self.done);
         done.sort_unstable();
@@ -491,7 +479,6 @@ impl Unacked {
         self.done = done;
     }
 
-    /// Octets kept of deliveries and withheld rejects.
     pub(crate) fn octets(&self) -> usize {
         self.copies.values().map(Retained::octets).sum()
     }

@@ -14,7 +14,7 @@ use super::unacked::Idle;
 // === impl Books ===
 
 impl Books<'_, '_> {
-    /// Hands what is kept to the publisher once more, as far as there are tickets.
+    /// Publishes kept deliveries again, as far as there are tickets.
     pub(super) fn publish_again(&mut self) {
         self.ledger.again.fired(self.turn.now.mono);
         for (channel, tag) in self.idle(|_| true) {
@@ -26,7 +26,7 @@ impl Books<'_, '_> {
         }
     }
 
-    /// Returns what is kept without a copy, where that does not harm it.
+    /// Returns kept deliveries without a copy, where that is harmless.
     pub(super) fn return_uncopied(&mut self) {
         self.ledger.back.fired(self.turn.now.mono);
         let harmless = |of: &Idle<'_>| of.uncopied.is_some_and(|counts| counts != Counts::Near);
@@ -37,8 +37,8 @@ impl Books<'_, '_> {
         }
     }
 
-    /// What is kept and not on its way. In tx mode a word of ours would be part of the client's transaction: there a message stays until the
-    /// channel ends.
+    /// Kept and not in flight. In tx mode a settlement would join the client's transaction, so
+    /// messages stay until the channel ends.
     fn idle(&self, is_meant: impl Fn(&Idle<'_>) -> bool) -> Vec<(ChannelId, DeliveryTag)> {
         let open = self.channels.values();
         let open = open.filter(|state| !state.closing && state.tx.is_none());
@@ -51,7 +51,8 @@ impl Books<'_, '_> {
 // === impl Page ===
 
 impl Page<'_, '_> {
-    /// A delivery cannot be published. `Forward`: the broker has to deal with it; else it stays unsettled.
+    /// A delivery cannot be published. `Forward`: the broker must handle it; else it stays
+    /// unsettled.
     pub(super) fn leave_unsettled(
         &mut self,
         tag: DeliveryTag,
@@ -101,14 +102,13 @@ impl Page<'_, '_> {
         Fate::Withheld
     }
 
-    /// The publisher refused what is kept.
     pub(super) fn kept_refused(&mut self, tag: DeliveryTag, cause: Cause) {
         if self.state.unacked.kept_refused(tag, cause) {
             self.ledger.again.arm(self.turn.now.mono, LAST_PAUSE);
         }
     }
 
-    /// Hands what is kept to the publisher once more. False: there is no ticket left.
+    /// Publishes a kept delivery again. False: no ticket is left.
     fn publish_again(&mut self, tag: DeliveryTag) -> bool {
         let (facts, now) = (self.facts, self.turn.now);
         let unacked = &self.state.unacked;

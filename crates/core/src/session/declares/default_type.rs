@@ -17,7 +17,7 @@ use super::question::{Answer, Why};
 use super::read::Read;
 
 impl Declares {
-    /// Whether a declare has to wait until the default type is known, or that of the queue that is there.
+    /// Whether a declare must wait for the default type, or for the type of the existing queue.
     pub(super) fn waits_for_the_type(
         &mut self,
         read: &Read<'_>,

@@ -27,11 +27,11 @@ use crate::session::replies::{Due, Expected};
 use super::Declares;
 use super::question::{Answer, Question, Why};
 
-/// The longest chain of questions: no queue has more arguments.
+/// Longest chain of questions: no queue has more arguments.
 const MOST_ROUNDS: u8 = 24;
 
 impl Declares {
-    /// Asks what a queue is of which nobody knows anything. False: nobody waits, as it cannot be asked.
+    /// Asks what an unknown queue is. False: no wait, because it cannot be asked.
     pub(super) fn inquire(&mut self, queue: &ShortStr, line: &mut Line<'_, '_>) -> bool {
         if self.waits_for_another(line) {
             return true;
@@ -41,7 +41,7 @@ impl Declares {
         self.look_up(queue, why, line) || self.ask_what_it_is(queue, is_first, line)
     }
 
-    /// Asks the broker itself. False: nobody waits.
+    /// Asks the broker itself. False: no wait.
     pub(super) fn ask_what_it_is(
         &mut self,
         queue: &ShortStr,
@@ -63,7 +63,7 @@ impl Declares {
         is_asked
     }
 
-    /// The broker accepts the form, or says why not: then it may be asked again.
+    /// The form fits or was refused with a reason, which may lead to another question.
     pub(super) fn inquired(
         &mut self,
         question: Question,
@@ -107,7 +107,7 @@ impl Line<'_, '_> {
         self.registry.verified(queue, now);
     }
 
-    /// Whether the reply is due that will tell what the queue is, or what its name is.
+    /// Whether a pending reply will describe or name the queue.
     pub(super) fn is_being_declared(&self, queue: &ShortStr) -> bool {
         let is_it =
             |due: &Due| matches!(&due.what, Expected::Declare(name, Some(_)) if name == queue);
@@ -116,7 +116,7 @@ impl Line<'_, '_> {
     }
 }
 
-/// Whether nobody rejects anything for good in that queue.
+/// Streams do not dead-letter.
 fn is_of_a_stream(difference: &Difference) -> bool {
     match difference {
         Difference::IsStream => true,
@@ -127,7 +127,7 @@ fn is_of_a_stream(difference: &Difference) -> bool {
     }
 }
 
-/// Whether there is no queue of that name that this client could read.
+/// Whether this client could read no queue of that name.
 fn is_nowhere(close: Close<'_>) -> bool {
     let (code, text) = (close.code, close.text);
     refusal::is_of_a_new_queue(code, text)

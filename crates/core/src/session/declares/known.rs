@@ -18,7 +18,7 @@ use crate::session::replies::{Accepted, Expected};
 use super::Declares;
 
 impl Declares {
-    /// The broker has accepted a declare; `asked`: the name that it had.
+    /// The broker has accepted a declare. `asked`: its name in the declare.
     pub(in crate::session) fn accepted(
         &mut self,
         queue: ShortStr,
@@ -42,7 +42,7 @@ impl Declares {
         }
     }
 
-    /// Manages the queues that are read and were of no interest, or unknown, until something was learnt.
+    /// Manages consumed queues that were irrelevant or unknown before new facts.
     pub(in crate::session) fn look_again(&mut self, line: &mut Line<'_, '_>) {
         let news = (line.registry.news(), line.settings.policies.changes());
         if std::mem::replace(&mut self.news, news) == news {
@@ -59,7 +59,7 @@ impl Declares {
 }
 
 impl Line<'_, '_> {
-    /// A declare goes to the broker. What is known of its queue once it is accepted.
+    /// Remembers the facts that the pending declare establishes.
     pub(super) fn expect_declare(
         &mut self,
         channel: ChannelId,
@@ -72,7 +72,7 @@ impl Line<'_, '_> {
         }
     }
 
-    /// What the declare said counts from now on, and its queue is managed, unless it [is held back](Line::is_held_back).
+    /// Applies an accepted declare, and manages its queue unless [held back](Line::is_held_back).
     pub(in crate::session) fn manage(&mut self, queue: ShortStr, declared: Declared) {
         let now = self.now();
         self.redeclare(&queue, &declared);
@@ -90,14 +90,14 @@ impl Line<'_, '_> {
         }
     }
 
-    /// Whether a queue cannot be managed yet, as deliveries of an earlier one of that name are unsettled: to a classic queue their tags mean its own
-    /// messages, so that only the broker can tell what dies.
+    /// Whether deliveries of an earlier queue of that name are unsettled. Their tags refer to other
+    /// messages of a classic queue, so only the broker knows what dies.
     fn is_held_back(&self, queue: &[u8]) -> bool {
         let mut channels = self.channels.values();
         self.registry.get(queue).is_none() && channels.any(|state| state.unacked.retains_of(queue))
     }
 
-    /// Manages a queue that is known to the catalogue, if its rejects or returns are ours to do.
+    /// Manages a known queue, if its rejects or returns are the proxy's.
     pub(in crate::session) fn adopt_if_meant(&mut self, queue: &ShortStr) {
         let declared = self.registry.declared_by_anybody(queue);
         if declared.is_some_and(|declared| self.is_meant(queue, &declared))
@@ -107,7 +107,7 @@ impl Line<'_, '_> {
         }
     }
 
-    /// The same of a queue of which nobody may know anything: then what policies of ours say counts.
+    /// The same for a possibly unknown queue, where the proxy's policies count.
     pub(in crate::session) fn adopt_or_assume(&mut self, queue: &ShortStr) {
         match self.registry.queue_type(queue) {
             Some(_) => self.adopt_if_meant(queue),
@@ -115,7 +115,6 @@ impl Line<'_, '_> {
         }
     }
 
-    /// It is not known what the queue is.
     pub(super) fn stays_unknown(&mut self, queue: &ShortStr) {
         let now = self.now();
         self.registry
@@ -123,8 +122,8 @@ impl Line<'_, '_> {
         self.assume_or_say(queue);
     }
 
-    /// Of an unknown queue what policies of ours say counts: a target that one names, too, as the broker does not know it, and might discard what is
-    /// rejected. If they say nothing, that is said once of each queue.
+    /// For an unknown queue the proxy's policies count, even their target: the broker does not know
+    /// it, and might discard rejects. Without a policy, logs once per queue.
     fn assume_or_say(&mut self, queue: &ShortStr) {
         let now = self.now();
         let nothing = Declared::of_queue(Form::default(), QueueType::Default, &self.settings.names);
@@ -141,7 +140,8 @@ impl Line<'_, '_> {
         }
     }
 
-    /// Whether a queue is managed that was declared as it is: it has a target or retries, and is not the broker's.
+    /// Whether a queue with these facts is managed: it has a target or retries, and is not left to
+    /// the broker.
     fn is_meant(&self, queue: &[u8], declared: &Declared) -> bool {
         let arguments = DeclareArguments::read(&declared.form.arguments);
         let mode = self.of_policy(queue, declared.queue_type, |policy| {
@@ -164,7 +164,6 @@ impl Line<'_, '_> {
                 || asks(SaidRetries::default()))
     }
 
-    /// What the policy of ours says that it has.
     pub(super) fn of_policy<R>(
         &self,
         name: &[u8],

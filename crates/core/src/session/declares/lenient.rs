@@ -28,11 +28,11 @@ use crate::session::line::Line;
 use super::pending::Pending;
 use super::table::Form;
 
-/// Exchange and routing key, each corrected once, and once more if the queue has become another one.
+/// Corrections: exchange and routing key once each, twice if the queue was replaced.
 const MOST_CORRECTED: u8 = 4;
 
 impl Pending {
-    /// A form of the declare was refused. Whether that tells what the queue has, and the declare may differ from that.
+    /// Whether the refusal shows the queue's arguments, and the declare may differ from them.
     pub(super) fn corrects(
         &mut self,
         form: Form,
@@ -67,8 +67,8 @@ impl Pending {
 }
 
 impl Line<'_, '_> {
-    /// What the declare says counts from here on: only what the broker has just accepted on the probe's channel is still to come. Returns what is to
-    /// be recorded.
+    /// Applies the declare; the broker has only to accept it on the probe's channel. Returns the
+    /// entry to record.
     pub(super) fn count_declare(&mut self, pending: &mut Pending) -> Option<Entry> {
         let existing = pending.existing.clone()?;
         if let Some(intake) = existing.intake(&self.settings.names) {
@@ -85,14 +85,15 @@ impl Line<'_, '_> {
         })
     }
 
-    /// The broker accepted a declare: what it says counts from now on, on all connections.
+    /// Applies an accepted declare on all connections.
     pub(super) fn redeclare(&mut self, queue: &ShortStr, declared: &Declared) {
         if let Some(entry) = self.count(queue, &declared.existing(), &declared.said) {
             self.turn.fx.out.record.push((queue.clone(), entry, false));
         }
     }
 
-    /// Of a queue with these arguments counts what the last declare said. Returns its entry if that is something else than before.
+    /// Applies the last declare to a queue with these arguments. Returns its entry if something
+    /// changed.
     fn count(
         &mut self,
         queue: &ShortStr,
@@ -113,8 +114,9 @@ impl Line<'_, '_> {
         Some(entry)
     }
 
-    /// The broker does not know a policy of ours by which a queue that was not taken over has another target. In mode `rejects-only` that is what was
-    /// asked for, unless the policy comes before the arguments.
+    /// Reports a target that only a policy of the proxy names, for a queue that was not taken over:
+    /// it acts on rejects only. Not in mode `rejects-only`, unless the policy overrides the
+    /// arguments.
     pub(super) fn tell_of_rejects_only(&mut self, queue: &ShortStr, declared: &Declared) {
         // An exclusive queue is a new one on each connection, mostly with a new name.
         if declared.taken_over || declared.is_exclusive() {

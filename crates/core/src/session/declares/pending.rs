@@ -18,19 +18,16 @@ pub(in crate::session) struct Pending {
     pub(super) queue: ShortStr,
     ticket: u16,
     pub(super) bits: u8,
-    /// Without those that the broker does not want to see.
+    /// Without arguments that the broker must not see.
     pub(super) arguments: Vec<u8>,
     queue_type: QueueType,
-    /// What the arguments say of dead letters.
     pub(super) said: DeclaredTarget,
-    /// What they say of retries.
     retries: SaidRetries,
     pub(super) intake: ShortStr,
-    /// It may differ from its queue in where dead letters go.
+    /// It may differ from its queue in dead-letter arguments.
     pub(super) is_lenient: bool,
-    /// The dead-letter arguments that the queue has, as far as refusals told.
+    /// Of the existing queue, as far as refusals showed.
     pub(super) existing: Option<Existing>,
-    /// How often that was corrected.
     pub(super) corrected: u8,
     pub(super) case: Case,
     pub(super) stage: Stage,
@@ -39,7 +36,6 @@ pub(in crate::session) struct Pending {
 // === impl Pending ===
 
 impl Pending {
-    /// One of which nothing has been asked yet.
     pub(super) fn new(
         channel: ChannelId,
         read: &Read<'_>,
@@ -77,7 +73,7 @@ impl Pending {
         DeclareArguments::read(&self.arguments)
     }
 
-    /// The method with these arguments, and with a reply: it tells that the queue is there.
+    /// The method with these arguments, and with a reply, which proves the queue's existence.
     pub(super) fn declare<'a>(&'a self, bits: u8, arguments: &'a [u8]) -> QueueDeclare<'a> {
         QueueDeclare {
             ticket: self.ticket,
@@ -87,7 +83,8 @@ impl Pending {
         }
     }
 
-    /// The arguments of a form. Here alone is decided whether one goes out that can make the queue in a form of ours.
+    /// The arguments of a form. The only place that decides whether a form can make a queue with an
+    /// intake exchange.
     pub(super) fn written(&self, form: Form) -> Vec<u8> {
         match form {
             Form::AsItIs => self.arguments.clone(),
@@ -98,7 +95,7 @@ impl Pending {
         }
     }
 
-    /// The same without what keeps it from making the queue.
+    /// The same, in a form that can make the queue.
     fn table(&self, form: Form) -> Vec<u8> {
         match &self.existing {
             Some(existing) if form == Form::AsTheQueue => self.read().with(existing),
@@ -106,13 +103,13 @@ impl Pending {
         }
     }
 
-    /// Of the client's method.
     pub(super) fn octets(&self) -> usize {
         // Class, method, ticket, the length of the name, bits, the length of the table.
         2 + 2 + 2 + 1 + self.queue.len() + 1 + 4 + self.arguments.len()
     }
 
-    /// Whether the broker will refuse it for its type, which these words name: it says so only after all that a probe asks.
+    /// Whether the queue's type will make the broker refuse it: it reports that only after
+    /// everything that a probe tests.
     pub(super) fn lacks_what_its_type_needs(&self, text: &[u8]) -> bool {
         const SAID: u8 =
             QueueDeclare::DURABLE | QueueDeclare::EXCLUSIVE | QueueDeclare::AUTO_DELETE;
@@ -120,7 +117,7 @@ impl Pending {
             && self.bits & SAID != QueueDeclare::DURABLE
     }
 
-    /// The queue has, or had, this intake exchange: what goes on makes none.
+    /// The queue has, or had, this intake exchange: none is made.
     pub(super) fn goes_on_as(&mut self, intake: ShortStr) {
         if self.intake != intake {
             (self.intake, self.case.ensured) = (intake, None);
@@ -128,7 +125,7 @@ impl Pending {
         self.case.permitted = false;
     }
 
-    /// What is known of the queue once the broker accepts the declare in this form.
+    /// Facts about the queue once the broker accepts this form.
     pub(super) fn accepted(&self, form: Form, names: &Names) -> Accepted {
         let as_it_is = || Declared {
             said: self.said.clone(),

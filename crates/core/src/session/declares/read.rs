@@ -14,18 +14,18 @@ use crate::session::line::Line;
 
 use super::Declares;
 
-/// Queues that are no classic ones are durable, and nobody's own (`rabbit_channel:augment_declare_args`).
+/// Queues of other types than classic are durable and not exclusive
+/// (`rabbit_channel:augment_declare_args`).
 const NOT_OF_THE_DEFAULT_TYPE: u8 = QueueDeclare::EXCLUSIVE | QueueDeclare::AUTO_DELETE;
-/// Another intake exchange may be a little longer than that of the declare: it says another type.
+/// Another intake exchange's name may be this much longer, because of the type in it.
 const OTHER_TYPE: usize = 2;
 
 /// A declare that may make a queue.
 pub(super) struct Read<'a> {
     pub(super) payload: &'a [u8],
     pub(super) declare: QueueDeclare<'a>,
-    /// The name by which policies are found. Where the broker is to generate it, one that may be the queue's.
+    /// For policies. If the broker generates the name: a possible one.
     pub(super) name: Cow<'a, [u8]>,
-    /// The type of the queue, as far as it is known.
     pub(super) queue_type: QueueType,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Read<'a> {
         DeclareArguments::read(self.declare.arguments)
     }
 
-    /// What becomes of one that goes on as it is: whether its queue is managed is known when it has its name.
+    /// For an unchanged declare: its queue is managed once its name is known.
     pub(super) fn wanted_by_name(&self) -> Wanted {
         match self.arguments().said() {
             Some(said) => Wanted::Keep(said),
@@ -48,7 +48,7 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// What is known of its queue if it goes on as the client wrote it.
+    /// Facts about its queue if the declare goes on unchanged.
     pub(super) fn as_it_is(&self, said: DeclaredTarget, retries: SaidRetries) -> Declared {
         Declared {
             said,
@@ -69,7 +69,7 @@ fn may_have_the_default_type(declare: &QueueDeclare<'_>) -> bool {
 }
 
 impl Line<'_, '_> {
-    /// `own`: the type of the queue that is there. If the declare fits it, that is its type, too.
+    /// `own`: the type of an existing queue, which a matching declare shares.
     pub(super) fn read<'a>(
         &self,
         declare: QueueDeclare<'a>,
@@ -96,7 +96,7 @@ impl Line<'_, '_> {
         }
     }
 
-    /// Whether a declare may differ from its queue in where dead letters go.
+    /// Whether it may differ from its queue in dead-letter arguments.
     pub(super) fn is_lenient(&self, read: &Read<'_>) -> bool {
         let declares = self.of_policy(&read.name, read.queue_type, |policy| policy?.declares);
         !read.declare.queue.is_empty()
@@ -153,7 +153,7 @@ impl Line<'_, '_> {
         }
     }
 
-    /// Whether the queue of a declare that says this will have retries; or would have, if the declare did not say otherwise than a policy.
+    /// Whether its queue will have retries, or would have but for its arguments.
     pub(super) fn is_retried(&self, read: &Read<'_>, said: SaidRetries) -> bool {
         let asks = |said| {
             self.facts()
@@ -163,7 +163,7 @@ impl Line<'_, '_> {
         asks(said) || asks(SaidRetries::default())
     }
 
-    /// What a declare says of retries, and its method without what the broker does not want to see, if there is such a thing.
+    /// The retry arguments, and the method without those that the broker must not see.
     pub(super) fn retries_of_declare(&self, read: &Read<'_>) -> (SaidRetries, Option<Vec<u8>>) {
         let arguments = read.declare.arguments;
         let said = SaidRetries::of_arguments(arguments);
@@ -181,7 +181,7 @@ impl Line<'_, '_> {
 }
 
 impl Declares {
-    /// Says once of a queue what its declare asks of retries in vain, or that it goes with messages in it.
+    /// Logs ineffective or harmful retry arguments once per queue.
     pub(super) fn tell_of_retries(&mut self, read: &Read<'_>, line: &mut Line<'_, '_>) {
         let arguments = read.declare.arguments;
         if let Some(problem) = in_vain::goes_with_messages(arguments, read.queue_type)
@@ -201,7 +201,7 @@ impl Declares {
         }
     }
 
-    /// A queue of which nothing was told yet, as far as that can be remembered.
+    /// The queue, if nothing was logged about it yet, as far as remembered.
     fn untold(&mut self, read: &Read<'_>, line: &Line<'_, '_>) -> Option<ShortStr> {
         let most = line.settings.limits.now().fixed.queues;
         let queue = ShortStr::copy(read.declare.queue).filter(|_| self.told.len() < most)?;

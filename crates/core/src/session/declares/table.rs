@@ -4,65 +4,64 @@ use crate::machine::Fallback;
 use crate::registry::arguments::Aim;
 use crate::registry::refusal::There;
 
-/// How often a queue is looked for that comes and goes.
+/// Comparisons with a queue that comes and goes.
 const MOST_COMPARED: u8 = 2;
 
-/// What is known of one declare on its way.
+/// Facts about a pending declare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) struct Case {
     pub(in crate::session) aim: Aim,
-    /// The broker makes the name: each try would make another queue.
+    /// The broker generates the name: each try would make another queue.
     pub(in crate::session) to_be_named: bool,
-    /// The declare names an exchange, to which the user must be permitted to write. What only a policy of ours names needs no right.
+    /// The declare names an exchange, which requires write permission. A target that only a policy
+    /// of the proxy names does not.
     pub(in crate::session) names_exchange: bool,
-    /// This connection has shown that it may write to that and to the intake exchange.
+    /// This connection may write to that and to the intake exchange.
     pub(in crate::session) permitted: bool,
-    /// Whether the intake exchange is there.
+    /// Whether the intake exchange exists.
     pub(in crate::session) ensured: Option<bool>,
-    /// How often the queue was looked for.
     pub(in crate::session) compared: u8,
-    /// The queue was found to have an intake exchange, though another than this declare says.
+    /// The queue has an intake exchange, but for another target.
     pub(in crate::session) is_ours: bool,
 }
 
-/// The forms in which a declare is sent, to the probe's channel or to its own. Only two of them can make a queue: the client's own, and the
-/// rewritten one where that [is safe](Case::may_make).
+/// Forms of a declare, sent on the probe's or on its own channel. Only two of them can make a
+/// queue: the client's own, and the rewritten one where that [is safe](Case::may_make).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum Form {
     /// As the client wrote it.
     AsItIs,
-    /// Passive: where the arguments are not understood, only a queue that exists can be ours.
+    /// Passive: if the arguments are unknown, only an existing queue can be ours.
     Passive,
-    /// With the intake exchange, and so that it makes no queue (S7.3).
+    /// With the intake exchange, in a form that makes no queue (S7.3).
     IfThere,
-    /// The client's own with `x-expires` -1: it is refused, but only behind the question whether the user may write to the exchange (S7.6).
+    /// With `x-expires` -1: always refused, but after the check of write permission (S7.6).
     Never,
     /// With the intake exchange.
     Rewritten,
-    /// With the dead-letter arguments that the queue seems to have, and so that it makes none ([`lenient`](super::lenient)).
+    /// With the queue's probable dead-letter arguments, in a form that makes none
+    /// ([`lenient`](super::lenient)).
     AsTheQueue,
-    /// No declare: a binding that no broker makes. It asks whether the user may write to the exchange.
+    /// An impossible binding, which tests the write permission.
     MayWrite,
 }
 
-/// What a declare waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum Stage {
-    /// The answers to all that the client sent before on its channel: it might fail, and then no queue may come of this declare.
+    /// Answers to earlier requests on its channel: these may fail, and then it must not make a
+    /// queue.
     Quieting,
     Asked(Form),
-    /// The intake exchange; what follows.
     Ensuring(Then),
-    /// What the declare says counts; all proxies of the vhost are to know that.
+    /// The record: other proxies of the vhost must know the declare.
     Recording,
 }
 
-/// What the intake exchange is wanted for.
+/// Why the intake exchange is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum Then {
-    /// To make the queue.
     Make,
-    /// The queue is there, or was: its declare goes on.
+    /// To redeclare a queue that exists or existed.
     Forward,
 }
 
@@ -71,11 +70,10 @@ pub(in crate::session) enum Step {
     Ask(Form),
     Ensure(Then),
     Record,
-    /// Nothing tells: as the queue was last seen, else as the client wrote it.
+    /// In doubt: as the queue was last seen, else unchanged.
     InDoubt(Fallback),
-    /// It goes on as the client wrote it, for this reason.
+    /// Go on unchanged, for this reason.
     AsItIs(Fallback),
-    /// It goes on in this form.
     Forward(Form),
 }
 
@@ -97,7 +95,6 @@ impl Case {
         }
     }
 
-    /// The broker has answered that form.
     pub(in crate::session) fn told(&self, form: Form, there: &There) -> Step {
         use Form::{AsItIs, AsTheQueue, IfThere, MayWrite, Never, Passive, Rewritten};
         match (form, there) {
@@ -150,7 +147,6 @@ impl Case {
         }
     }
 
-    /// The intake exchange is there, or cannot be had.
     pub(in crate::session) fn ready(&self, then: Then) -> Step {
         match then {
             // The queue is there all the same, if it is.
@@ -163,7 +159,7 @@ impl Case {
         }
     }
 
-    /// What the declare says counts, and is recorded, or will be.
+    /// The declare counts, and is or will be recorded.
     pub(in crate::session) fn recorded(&self) -> Step {
         match self.is_ours {
             true => Step::Ensure(Then::Forward),
@@ -171,7 +167,6 @@ impl Case {
         }
     }
 
-    /// The bound on probing has passed.
     pub(in crate::session) fn too_late(&self, stage: Stage) -> Step {
         match stage {
             Stage::Ensuring(then) => self.ready(then),

@@ -17,7 +17,8 @@ use super::table::{Form, Stage, Step, Then};
 use super::{Asked, Declares};
 
 impl Declares {
-    /// What is known already tells whether the broker can be asked. First all that the client sent before is answered.
+    /// Checks whether the broker can be asked. Then waits for answers to the client's earlier
+    /// requests.
     pub(super) fn begin(&mut self, mut pending: Box<Pending>, line: &mut Line<'_, '_>) {
         line.hold();
         self.until = line.deadline();
@@ -52,7 +53,7 @@ impl Declares {
         }
     }
 
-    /// The broker has answered the form that was asked; `refused`: in these words.
+    /// `refused`: the broker's refusal of the form.
     pub(super) fn answered(
         &mut self,
         mut pending: Box<Pending>,
@@ -87,7 +88,7 @@ impl Declares {
         self.take(pending, step, line);
     }
 
-    /// The intake exchange is there, or cannot be had.
+    /// The intake exchange exists, or cannot be had.
     pub(in crate::session) fn ensured(&mut self, ensured: &Ensured, line: &mut Line<'_, '_>) {
         let waits = |pending: &Pending| {
             pending.intake == ensured.exchange && matches!(pending.stage, Stage::Ensuring(_))
@@ -101,7 +102,7 @@ impl Declares {
         }
     }
 
-    /// What the declare says is recorded, or cannot be now: then the recorder does it when it can.
+    /// Recorded, or not possible now: then the recorder does it later.
     pub(in crate::session) fn recorded(
         &mut self,
         queue: &ShortStr,
@@ -120,7 +121,8 @@ impl Declares {
         }
     }
 
-    /// The bound on probing has passed. An intake that does not answer is one that is away: the broker is given the same time once more.
+    /// The probe has timed out. If the intake did not answer, it counts as unavailable, and the
+    /// broker gets the same time again.
     pub(super) fn too_late(&mut self, mut pending: Box<Pending>, line: &mut Line<'_, '_>) {
         line.turn.event(Event::LimitMet(Limit::ProbeTimeout));
         self.until = line.deadline();
@@ -137,7 +139,7 @@ impl Declares {
         self.take(pending, step, line);
     }
 
-    /// Takes the steps that need no answer, up to one that does, or to the end.
+    /// Takes steps up to one that needs an answer, or to the end.
     fn take(&mut self, mut pending: Box<Pending>, mut step: Step, line: &mut Line<'_, '_>) {
         loop {
             step = match step {
@@ -225,7 +227,7 @@ impl Declares {
         self.say(&frames, line);
     }
 
-    /// The declare goes on in this form; the probe's channel is closed behind the client's back.
+    /// Sends the declare in this form, and closes the probe's channel.
     fn forward(&mut self, pending: &Pending, form: Form, line: &mut Line<'_, '_>) {
         self.end(line);
         let channel = pending.channel;
@@ -242,7 +244,7 @@ impl Declares {
 }
 
 impl Line<'_, '_> {
-    /// The intake exchange with which the queue of a declare was last seen, if that says what the declare says.
+    /// The intake exchange with which the queue was last seen, if it has the declared target.
     fn seen_with(&self, pending: &Pending) -> Option<ShortStr> {
         let seen = self.registry.seen_intake(&pending.queue, self.now());
         let says_the_same = |intake: &ShortStr| {
@@ -252,7 +254,7 @@ impl Line<'_, '_> {
         seen.flatten().filter(says_the_same)
     }
 
-    /// If the broker refuses this declare, its words may need to be the client's.
+    /// For a refusal that may have to be reworded.
     pub(super) fn remember_declared(&mut self, channel: ChannelId, declare: QueueDeclare<'_>) {
         if let Some(state) = self.channels.get_mut(&channel) {
             let queue = ShortStr::copy(declare.queue).unwrap_or_default();

@@ -34,7 +34,7 @@ static THERE: [There; 13] = [
     There::Else,
 ];
 
-/// What may matter, with the values that it has.
+/// A fact with its possible values.
 type Fact = (&'static str, Vec<(String, Box<dyn Fn(&mut Case)>)>);
 
 fn fact<V: Copy + Debug + 'static>(
@@ -69,7 +69,7 @@ fn facts() -> Vec<Fact> {
     ]
 }
 
-/// What follows, and from which facts: only those are named that make a difference.
+/// Next step, with only those facts that make a difference.
 fn rows(left: &[Fact], of: Case, next: &dyn Fn(&Case) -> Step) -> Vec<(String, Step)> {
     let Some(((name, values), left)) = left.split_first() else {
         return vec![(String::new(), next(&of))];
@@ -151,7 +151,7 @@ fn all_rows_are_as_the_table_shows() {
     assert_eq!(table, std::fs::read_to_string(path).unwrap());
 }
 
-/// However the facts are: what makes the queue in a form of ours needs the right and the exchange.
+/// For all facts: a form that makes a taken-over queue needs the permission and the exchange.
 #[test]
 fn what_is_unknown_never_makes_a_queue_of_ours() {
     for form in FORMS {

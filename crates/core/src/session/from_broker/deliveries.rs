@@ -11,7 +11,7 @@ use crate::session::redelivered::Behind;
 use crate::session::unacked::Retained;
 use crate::session::{Session, Turn};
 
-/// A message that the broker hands to the client, by `basic.deliver` or, with what is left in the queue, by `basic.get-ok`.
+/// `basic.deliver`, or `basic.get-ok` with its message count.
 struct Sent<'a> {
     said: Deliver<'a>,
     left: Option<u32>,
@@ -56,7 +56,8 @@ impl<'a> Sent<'a> {
 }
 
 impl Session {
-    /// `basic.deliver` or `basic.get-ok`. It passes with the exchange that is behind a bridge or was before a retry.
+    /// Passes `basic.deliver` or `basic.get-ok`, with the exchange behind a bridge or before a
+    /// retry.
     pub(super) fn delivery(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         let (channel, is_got) = (method.channel, method.id == MethodId::BASIC_GET_OK);
         let sent = Sent::parse(method);
@@ -101,7 +102,7 @@ impl Session {
         Handled::Done
     }
 
-    /// A delivery begins; a copy is kept of it if its queue is managed.
+    /// Copies the delivery if its queue is managed.
     fn delivered(
         &mut self,
         channel: ChannelId,
@@ -136,7 +137,6 @@ impl Session {
     }
 }
 
-/// What is copied of a delivery of this consumer.
 fn copying(said: &Deliver<'_>, consumer: Consumer, delivered: Wall) -> Option<Copying> {
     Some(Copying {
         tag: said.delivery_tag,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::amqp::ids::DeliveryTag;
 
-/// A set of tags: 64 of them in each word.
+/// A set of tags with 64 of them per word.
 pub(super) type Bits = BTreeMap<u64, u64>;
 
 pub(super) fn set(words: &mut Bits, tag: u64) {
@@ -20,14 +20,13 @@ pub(super) fn clear(words: &mut Bits, tag: u64) {
     }
 }
 
-/// Whether it is in the set.
 pub(super) fn has(words: &Bits, tag: u64) -> bool {
     words
         .get(&(tag >> 6))
         .is_some_and(|word| word & 1 << (tag & 63) != 0)
 }
 
-/// Removes all tags up to this one, and says which they were.
+/// Removes all tags up to this one, and reports them.
 pub(super) fn clear_up_to(words: &mut Bits, tag: u64, mut cleared: impl FnMut(u64, u64)) {
     let last = tag >> 6;
     while let Some(first) = words.first_entry().filter(|entry| *entry.key() < last) {

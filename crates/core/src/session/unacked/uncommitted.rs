@@ -9,7 +9,7 @@ use super::{Retained, Unacked};
 // === impl Unacked ===
 
 impl Unacked {
-    /// The channel is in tx mode from now on. Returns the copies of what the client has not settled.
+    /// Enters tx mode. Returns the copies of open deliveries.
     pub(crate) fn begin_tx(&mut self) -> impl Iterator<Item = (DeliveryTag, Retained)> + use<> {
         self.uncommitted.get_or_insert_default();
         let copies = std::mem::take(&mut self.copies).into_iter();
@@ -18,7 +18,6 @@ impl Unacked {
         open.into_iter().map(|(tag, of)| (DeliveryTag(tag), of))
     }
 
-    /// `tx.commit` goes to the broker: what it was told is settled.
     pub(crate) fn committed(&mut self) {
         let Some(told) = &mut self.uncommitted else {
             return;
@@ -33,7 +32,7 @@ impl Unacked {
         self.uncopied.retain(|of| !of.tags.is_empty());
     }
 
-    /// `tx.rollback` goes to the broker: what was settled is outstanding again.
+    /// `tx.rollback`: settled tags are outstanding again.
     pub(crate) fn rolled_back(&mut self) {
         let told = self.uncommitted.as_mut().map(std::mem::take);
         for (word, told) in told.unwrap_or_default() {
@@ -41,14 +40,13 @@ impl Unacked {
         }
     }
 
-    /// The broker is told of these.
     pub(super) fn tell(&mut self, word: u64, tags: u64) {
         if let Some(told) = self.uncommitted.as_mut().filter(|_| tags != 0) {
             *told.entry(word).or_default() |= tags;
         }
     }
 
-    /// Everything is in its queue again (`basic.recover`), but what a rollback may still bring back.
+    /// `basic.recover`: all are requeued, except those that a rollback may bring back.
     pub(crate) fn take_all(&mut self) -> Unacked {
         let mut left = Unacked::default();
         if let Some(told) = self.uncommitted.take() {
