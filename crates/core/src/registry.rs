@@ -37,55 +37,49 @@ pub mod said_retries;
 mod tests;
 pub mod wording;
 
-/// How long the last sight of a queue's intake exchange counts where no probe can be made. An error costs one refused declare, which teaches the
-/// truth.
+/// How long the last sight of an intake exchange counts without a probe. An error costs a refused
+/// declare, which corrects it.
 pub const SEEN_FOR: Duration = Duration::from_secs(24 * 3600);
-/// How long knowledge of a queue is trusted at `basic.consume` and `basic.get`; older knowledge is verified first.
+/// How long facts are trusted at `basic.consume` and `basic.get`; older ones are verified first.
 pub const FRESH_FOR: Duration = Duration::from_secs(60);
 
-/// The managed queues of one session.
 #[derive(Debug)]
 pub struct Registry {
     queues: BTreeMap<ShortStr, Known>,
     vhost: Vhost,
-    /// What all sessions know.
     catalogue: Catalogue,
-    /// So many queues are managed, and so many exclusive ones known.
+    /// Limit of managed queues, and of known exclusive ones.
     most: usize,
     /// Queues that end with this connection.
     exclusive: BTreeSet<ShortStr>,
-    /// The arguments of one of them spoke of retries.
+    /// Some queue's arguments mention retries.
     any_retries: bool,
 }
 
-/// What is known of a managed queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// What the declare said that the broker accepted.
     pub declared: Arc<Declared>,
-    /// When the broker last said so.
+    /// Last confirmation by the broker.
     pub since: Mono,
-    /// Which one of that name it is.
+    /// Which of successive queues of that name.
     life: Life,
-    /// Whether it is still that one.
+    /// Whether the queue is still the known one.
     pub standing: Standing,
 }
 
-/// Whether a queue is still the one that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The broker said so since its last consumer began; or nobody but this connection can put another in its place.
+    /// Confirmed since the last consumer began, or replaceable by this connection only.
     Proven,
-    /// That is to be asked before something dies.
+    /// To be asked before a death.
     Assumed,
-    /// The broker could not be asked. What is known is the best that there is.
+    /// The broker could not be asked. The known facts are the best available.
     Unknown,
 }
 
 // === impl Registry ===
 
 impl Registry {
-    /// Of a session that has not opened its vhost yet.
     pub fn new(catalogue: Catalogue, most: usize) -> Registry {
         Registry {
             queues: BTreeMap::new(),
@@ -97,12 +91,11 @@ impl Registry {
         }
     }
 
-    /// The session has opened this vhost.
     pub fn enter(&mut self, vhost: Vhost) {
         self.vhost = vhost;
     }
 
-    /// The broker accepted a declare of that queue, with these bits and of that type.
+    /// Type of a queue whose declare was accepted, with its bits.
     pub fn learn_type(&mut self, queue: &ShortStr, bits: u8, queue_type: QueueType, now: Mono) {
         if bits & QueueDeclare::EXCLUSIVE != 0 {
             if self.exclusive.len() >= self.most && !self.exclusive.contains(queue) {
@@ -113,13 +106,13 @@ impl Registry {
         self.tell(queue, &Told::Type(queue_type), Source::Declare, now);
     }
 
-    /// Something was told of a queue, or asked, by whichever session.
+    /// Records news of a queue from any session.
     pub fn tell(&self, queue: &ShortStr, told: &Told, source: Source, at: Mono) {
         self.catalogue.learn(&self.vhost, queue, told, source, at);
     }
 
-    /// The broker accepted a declare of that queue. Returns false when there are too many of others already: then it is not managed, its rejects
-    /// are forwarded, and its intake exchange still names the target.
+    /// Records an accepted declare. False: too many queues, so it is not managed; its rejects are
+    /// forwarded, and its intake exchange still names the target.
     pub fn insert(&mut self, queue: ShortStr, declared: Declared, now: Mono) -> bool {
         let declared = self.learn(&queue, declared, Source::Declare, now);
         if self.queues.len() >= self.most && !self.queues.contains_key(&queue) {
@@ -136,7 +129,8 @@ impl Registry {
         true
     }
 
-    /// What a queue is: by a declare that was accepted, or as far as the broker tells otherwise. Then what a declare asked for beyond that stays known.
+    /// Records a queue from an accepted declare, or from answers of the broker. The latter keep
+    /// what an earlier declare added.
     pub fn learn(
         &self,
         queue: &ShortStr,
@@ -153,18 +147,18 @@ impl Registry {
         declared
     }
 
-    /// What anybody knows of a queue.
+    /// From any session.
     pub fn declared_by_anybody(&self, queue: &[u8]) -> Option<Arc<Declared>> {
         let known = self.catalogue.get(&self.vhost, queue)?;
         known.declared().map(|declared| declared.value.clone())
     }
 
-    /// Changes when something is learnt for which a session had asked in vain.
+    /// Changes when a question that had failed is answered.
     pub fn news(&self) -> u32 {
         self.catalogue.news()
     }
 
-    /// What somebody was told since then of a queue: whether that is what this session knows of it.
+    /// News since then: whether this session's facts match.
     pub fn told_since(&self, queue: &[u8], since: Mono) -> Option<bool> {
         let known = self.catalogue.get(&self.vhost, queue)?;
         let told = known.declared().filter(|told| told.at >= since)?;
@@ -172,7 +166,7 @@ impl Registry {
         Some(mine.is_some_and(|form| form.is_like(&told.value.form)))
     }
 
-    /// Whether nobody knows what a queue is, and it was not asked for in vain not long ago.
+    /// Whether the queue is unknown, and no recent question has failed.
     pub fn is_unknown(&self, queue: &[u8], now: Mono) -> bool {
         let Some(known) = self.catalogue.get(&self.vhost, queue) else {
             return true;
@@ -181,14 +175,14 @@ impl Registry {
         known.declared().is_none() && known.queue_type().is_none() && !in_vain
     }
 
-    /// A queue is asked for. Returns whether nobody has asked before.
+    /// Records a question. True: the first one.
     pub fn ask(&self, queue: &ShortStr, now: Mono) -> bool {
         let known = self.catalogue.get(&self.vhost, queue);
         self.tell(queue, &Told::Asked, Source::Refusal, now);
         known.is_none_or(|known| known.asked().is_none())
     }
 
-    /// That nobody knows what it is has to be said. Returns whether it was not before.
+    /// Records the warning about an unknown queue. True: the first one.
     pub fn says_unknown(&self, queue: &ShortStr, now: Mono) -> bool {
         let known = self.catalogue.get(&self.vhost, queue);
         let is_said = known.is_some_and(|known| known.is_said());
@@ -198,8 +192,7 @@ impl Registry {
         !is_said
     }
 
-    /// Takes over what any session knows of a queue that this one does not know: it is to be verified first. False: nobody knows it, or there are
-    /// too many of others already.
+    /// Adopts the facts of other sessions, to be verified. False: unknown, or too many queues.
     pub fn adopt(&mut self, queue: &ShortStr) -> bool {
         let Some(known) = self.catalogue.get(&self.vhost, queue) else {
             return false;
@@ -218,7 +211,7 @@ impl Registry {
         true
     }
 
-    /// Nobody knows what the queue is, and it cannot be asked: this is taken for granted. For others it stays unknown.
+    /// Assumes facts about an unknown queue that cannot be asked. Other sessions do not see them.
     pub fn assume(&mut self, queue: &ShortStr, declared: Declared, now: Mono) {
         if self.queues.len() < self.most {
             let known = Known {
@@ -231,81 +224,77 @@ impl Registry {
         }
     }
 
-    /// This session knows nothing of it any more; others do.
+    /// Forgets the queue in this session only.
     pub fn let_go(&mut self, queue: &ShortStr) {
         self.queues.remove(&**queue);
     }
 
-    /// The queue may have gone, and another may have come, for every session: the broker cancelled a consumer.
+    /// The queue may have been replaced, for every session: the broker cancelled a consumer.
     pub fn doubt(&self, queue: &ShortStr) {
         self.catalogue.doubt(&self.vhost, queue);
     }
 
-    /// The same, and what this session was given from it does not die any more: its delete was asked for, or its last consumer has gone.
+    /// The same, and this session's deliveries do not die any more: it deleted the queue, or ended
+    /// the last consumer.
     pub fn leave(&mut self, queue: &ShortStr) {
         self.queues.remove(&**queue);
         self.doubt(queue);
     }
 
-    /// The broker says that the queue is gone, or is another one than is known.
+    /// The broker reports the queue as gone or replaced.
     pub fn end(&mut self, queue: &ShortStr, now: Mono) {
         self.queues.remove(&**queue);
         self.exclusive.remove(queue);
         self.catalogue.end(&self.vhost, queue, now);
     }
 
-    /// Whether the arguments of any spoke of retries.
     pub fn any_retries(&self) -> bool {
         self.any_retries
     }
 
-    /// The queues that are managed.
     pub fn names(&self) -> impl Iterator<Item = &ShortStr> {
         self.queues.keys()
     }
 
-    /// What is known of the queue, however long ago.
     pub fn get(&self, queue: &[u8]) -> Option<&Known> {
         self.queues.get(queue)
     }
 
-    /// The type of a queue, whoever declared it. `None`: nobody did.
+    /// `None`: nobody declared it.
     pub fn queue_type(&self, queue: &[u8]) -> Option<QueueType> {
         self.catalogue.get(&self.vhost, queue)?.queue_type()
     }
 
-    /// The type of queues that are declared without one. `None`: it is not known.
+    /// The vhost's default. `None`: unknown.
     pub fn default_type(&self) -> Option<QueueType> {
         self.catalogue.default_type(&self.vhost)?.value
     }
 
-    /// Whether that was asked for not long ago, were it in vain.
+    /// Whether that was asked recently, even in vain.
     pub fn was_asked_for_default_type(&self, now: Mono) -> bool {
         let known = self.catalogue.default_type(&self.vhost);
         known.is_some_and(|known| known.value.is_some() || known.at.until(now) < FRESH_FOR)
     }
 
-    /// The broker told that type, or could not be asked.
     pub fn learn_default_type(&self, told: Option<QueueType>, now: Mono) {
         let source = Source::Refusal;
         self.catalogue
             .learn_default_type(&self.vhost, told, source, now);
     }
 
-    /// Which intake exchange a queue was last seen with, by whichever session. `None`: nobody saw it within a day.
+    /// The queue's last known intake exchange, from any session. `None`: not seen within a day.
     pub fn seen_intake(&self, queue: &[u8], now: Mono) -> Option<Option<ShortStr>> {
         let known = self.catalogue.get(&self.vhost, queue)?;
         let seen = known.intake()?;
         (seen.at.until(now) < SEEN_FOR).then(|| seen.value.clone())
     }
 
-    /// Whether the queue is known to go with its last consumer.
     pub fn is_auto_delete(&self, queue: &[u8]) -> bool {
         self.get(queue)
             .is_some_and(|known| known.declared.form.bits & QueueDeclare::AUTO_DELETE != 0)
     }
 
-    /// Whether the queue is known, and recently enough to begin consuming from it without verifying.
+    /// Whether facts are recent enough to consume without verifying.
     pub fn is_fresh(&self, queue: &[u8], now: Mono) -> bool {
         self.get(queue).is_some_and(|known| {
             let asked_in_vain = known.standing == Standing::Unknown;
@@ -313,13 +302,13 @@ impl Registry {
         })
     }
 
-    /// Whether the queue is known, and no session has seen the end of one of that name meanwhile.
+    /// Whether no session has seen the queue's end since.
     pub fn is_same_life(&self, queue: &[u8]) -> bool {
         self.get(queue)
             .is_some_and(|known| known.life == self.catalogue.life(&self.vhost, queue))
     }
 
-    /// Whether a message of the queue may die without a question.
+    /// Whether a message may die without a question.
     pub fn is_alive(&self, queue: &[u8], now: Mono) -> bool {
         let standing = self.get(queue).map(|known| known.standing);
         standing.is_some_and(|standing| match standing {
@@ -330,7 +319,7 @@ impl Registry {
         })
     }
 
-    /// A consumer has begun. Between the queue's declare and that moment somebody else may have put another queue in its place.
+    /// A consumer has begun. The queue may have been replaced since its declare.
     pub fn consumed(&mut self, queue: &[u8]) {
         if let Some(known) = self.queues.get_mut(queue)
             && known.standing == Standing::Proven
@@ -340,7 +329,7 @@ impl Registry {
         }
     }
 
-    /// All of them will do: for scripts that are about something else.
+    /// For scripts about other subjects.
     #[cfg(test)]
     pub(crate) fn trust_all(&mut self) {
         let assumed = |known: &&mut Known| known.standing == Standing::Assumed;
@@ -349,7 +338,7 @@ impl Registry {
         }
     }
 
-    /// The broker said that the queue is the one that is known; or that is taken for granted.
+    /// The broker confirmed the known facts; or they are assumed.
     pub fn verified(&mut self, queue: &[u8], now: Mono) {
         let life = self.catalogue.life(&self.vhost, queue);
         if let Some(known) = self.queues.get_mut(queue) {
@@ -366,7 +355,7 @@ impl Registry {
 }
 
 impl Drop for Registry {
-    /// With the connection its exclusive queues end.
+    /// Exclusive queues end with the connection.
     fn drop(&mut self) {
         for queue in &self.exclusive {
             self.catalogue.forget(&self.vhost, queue);

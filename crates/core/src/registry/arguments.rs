@@ -23,54 +23,54 @@ pub(super) const DEAD_LETTER_STRATEGY: &[u8] = b"x-dead-letter-strategy";
 pub(super) const OVERFLOW: &[u8] = b"x-overflow";
 pub(super) const QUEUE_TYPE: &[u8] = b"x-queue-type";
 pub(super) const EXPIRES: &[u8] = b"x-expires";
-/// The TTL that a queue gives each message, in milliseconds (S1.2).
+/// In milliseconds (S1.2).
 pub(super) const MESSAGE_TTL: &[u8] = b"x-message-ttl";
-/// Of streams alone: see [`if_there`].
+/// For streams only: see [`if_there`].
 pub(super) const ONLY_IF_THERE: &[u8] = b"x-max-age";
 
 pub(super) const AT_MOST_ONCE: &[u8] = b"at-most-once";
 pub(super) const AT_LEAST_ONCE: &[u8] = b"at-least-once";
 const REJECT_PUBLISH: &[u8] = b"reject-publish";
 
-/// The arguments of a declare.
 #[derive(Clone, Copy, Debug)]
 pub struct DeclareArguments<'a> {
     table: Table<'a>,
-    /// False: the table cannot be walked.
+    /// False: the table is malformed.
     is_readable: bool,
 }
 
-/// What becomes of a declare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Pass it: the queue has no dead-letter exchange, by arguments or by a policy of ours.
+    /// Pass: no dead-letter exchange by arguments or own policies.
     Nothing,
-    /// Pass it though it speaks of dead letters: the broker refuses it in its own words, or deals with it better than we.
+    /// Pass despite dead-letter arguments: the broker refuses it in its own words, or handles it
+    /// better.
     Leave(Fallback),
-    /// Pass it; once it is accepted the queue is managed: this is what its arguments say.
+    /// Pass; once accepted the queue is managed with this target.
     Keep(DeclaredTarget),
-    /// First the broker is asked what is there: why, what the arguments say as far as we know, and the intake exchange that says so.
+    /// Ask the broker about the queue first: purpose, declared target as far as known, and its
+    /// intake exchange.
     Probe(Aim, DeclaredTarget, ShortStr),
 }
 
-/// What a declare is examined for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
-    /// The queue should get an intake exchange.
+    /// To give the queue an intake exchange.
     Full,
-    /// The declare goes on as it is, or, if it differs from the queue only in where dead letters go, in the words that fit.
+    /// To go on unchanged, or with the queue's dead-letter arguments if only those differ.
     Lenient,
-    /// The queue is left to the broker, unless it was taken over before: then it is declared so again.
+    /// To leave the queue to the broker, unless it was taken over: then it is declared with its
+    /// intake exchange.
     Off,
-    /// The arguments say something that we do not know. If there is such a queue that is ours, the broker must compare it with an intake exchange:
-    /// else it names the exchange where it would have named what we do not know.
+    /// For unknown arguments. An own queue must be compared with its intake exchange: otherwise the
+    /// refusal names the exchange instead of the unknown argument.
     Compare,
 }
 
 // === impl DeclareArguments ===
 
 impl<'a> DeclareArguments<'a> {
-    /// Reads an arguments table, without its length.
+    /// `arguments`: a table without its length.
     pub fn read(arguments: &'a [u8]) -> Self {
         let table = Table(arguments);
         DeclareArguments {
@@ -79,7 +79,6 @@ impl<'a> DeclareArguments<'a> {
         }
     }
 
-    /// The type of the queue that is declared.
     pub fn queue_type(&self) -> QueueType {
         match self.value(QUEUE_TYPE) {
             _ if !self.is_readable => QueueType::Other,
@@ -92,7 +91,7 @@ impl<'a> DeclareArguments<'a> {
         }
     }
 
-    /// What the arguments alone say. None: only the broker can answer that.
+    /// From the arguments alone. `None`: only the broker knows.
     pub fn said(&self) -> Option<DeclaredTarget> {
         let at_least_once = match self.value(DEAD_LETTER_STRATEGY).map(Value::as_longstr) {
             None | Some(Some(AT_MOST_ONCE)) => false,
@@ -111,18 +110,17 @@ impl<'a> DeclareArguments<'a> {
         }
     }
 
-    /// The exchange and the key of a declare whose type or strategy the proxy does not know. When the queue exists, the broker compares the
-    /// exchange and the key before it looks at type and strategy, and a byte array is equal to a longstr there.
+    /// Exchange and key of a declare with an unknown type or strategy. The broker compares these
+    /// before type and strategy, and treats a byte array as a longstr.
     fn said_in_part(&self) -> Option<DeclaredTarget> {
         self.target(false, Value::as_text)
     }
 
-    /// What they say, as far as that is known.
     pub(super) fn says(&self) -> Option<DeclaredTarget> {
         self.said().or_else(|| self.said_in_part())
     }
 
-    /// No exchange and no routing key has a name of over 255 bytes (S7.1).
+    /// Names over 255 bytes do not exist (S7.1).
     fn target(
         &self,
         at_least_once: bool,
@@ -142,7 +140,7 @@ impl<'a> DeclareArguments<'a> {
         }))
     }
 
-    /// What becomes of the declare, for a queue with that policy, where the global mode is this.
+    /// `policy`: the queue's; `global`: the mode without one.
     pub fn wanted(&self, policy: Option<&Policy>, global: Mode, names: &Names) -> Wanted {
         let Some(said) = self.said() else {
             let mode = policy.and_then(|policy| policy.mode).unwrap_or(global);
@@ -169,14 +167,16 @@ impl<'a> DeclareArguments<'a> {
         }
     }
 
-    /// The mode of a policy comes first, then what the arguments ask of the broker itself, unless a policy of ours adds to their target.
+    /// A policy's mode comes first, then arguments that ask for the broker's own confirms, unless a
+    /// policy of ours adds to their target.
     pub fn mode(&self, said: &DeclaredTarget, policy: Option<&Policy>, global: Mode) -> Mode {
         let by_policy = policy.and_then(|policy| policy.mode);
         let native = self.is_confirmed_natively() && said.target(policy) == said.target(None);
         by_policy.unwrap_or(if native { Mode::Off } else { global })
     }
 
-    /// Whether the broker itself publishes its dead letters with confirms (`rabbit_quorum_queue:dlh`).
+    /// Whether the broker itself publishes its dead letters with confirms
+    /// (`rabbit_quorum_queue:dlh`).
     fn is_confirmed_natively(&self) -> bool {
         let says = |name, text| self.value(name).and_then(Value::as_longstr) == Some(text);
         self.queue_type() == QueueType::Quorum
@@ -184,18 +184,17 @@ impl<'a> DeclareArguments<'a> {
             && says(OVERFLOW, REJECT_PUBLISH)
     }
 
-    /// The exchange that the user must be permitted to write to. `None` if only a policy names one: the broker asks nobody then, so that
-    /// a permission probe learns nothing of it, and nothing may be remembered.
+    /// The exchange that requires write permission. `None` if only a policy names it: then the
+    /// broker does not check, so a permission probe shows nothing and must not be remembered.
     pub fn exchange(&self) -> Option<ShortStr> {
         ShortStr::copy(self.value(DEAD_LETTER_EXCHANGE)?.as_longstr()?)
     }
 
-    /// The value of an argument.
     pub(super) fn value(&self, name: &[u8]) -> Option<Value<'a>> {
         self.table.get(name).ok()?
     }
 
-    /// The intake exchange that says what these arguments say.
+    /// The intake exchange for these arguments.
     pub fn intake(&self, names: &Names) -> Option<ShortStr> {
         self.name_of_intake(&self.says()?, names)
     }
@@ -204,14 +203,15 @@ impl<'a> DeclareArguments<'a> {
         names.name(&OwnObject::intake_exchange(said, self.queue_type()))
     }
 
-    /// The arguments with an intake exchange instead of their own exchange and routing key.
+    /// With an intake exchange instead of exchange and routing key.
     ///
-    /// The key is not set there: it would replace the key that the message has, and `x-death` keeps only those of the first death.
+    /// Sets no key: it would replace the message's key, and `x-death` keeps only those of the first
+    /// death.
     pub fn rewritten(&self, intake: &ShortStr) -> Vec<u8> {
         self.with(&Existing::taken_over(intake))
     }
 
-    /// The arguments with these dead-letter arguments instead of their own.
+    /// With these dead-letter arguments.
     pub fn with(&self, existing: &Existing) -> Vec<u8> {
         let exchange = replaced(self.table, DEAD_LETTER_EXCHANGE, &existing.exchange);
         replaced(
@@ -221,26 +221,26 @@ impl<'a> DeclareArguments<'a> {
         )
     }
 
-    /// The arguments in a form that no broker accepts, but only after it has asked whether the user may write to the dead-letter
-    /// exchange (S7.6).
+    /// In a form that is always refused, but after the check of write permission (S7.6).
     pub fn permission_probe(&self) -> Vec<u8> {
         never_accepted(self.table)
     }
 
-    /// The arguments of [`DeclareArguments::rewritten`] in a form that makes no queue.
+    /// [`DeclareArguments::rewritten`] in a form that makes no queue.
     pub fn rewritten_if_there(&self, intake: &ShortStr) -> Vec<u8> {
         if_there(&self.rewritten(intake))
     }
 
-    /// Whether they have of themselves the argument by which [`if_there`] makes no queue.
+    /// Whether they already have the argument of [`if_there`].
     pub fn is_conditional(&self) -> bool {
         self.value(ONLY_IF_THERE).is_some()
     }
 }
 
-/// Arguments in a form that is compared with a queue as they are, but that makes none: behind the permissions the broker refuses an argument
-/// that no queue with a dead-letter exchange can have. A queue that is there is asked only for the arguments of its own type (S7.3; measured
-/// on 3.10, 4.0 and 4.3). The value is one that a stream refuses, too, should that be the default type of the vhost.
+/// Arguments that are compared normally, but make no queue: after the permission check, the broker
+/// refuses an argument that no queue with a dead-letter exchange can have. Existing queues compare
+/// only arguments of their type (S7.3; measured on 3.10, 4.0 and 4.3). Streams also refuse the
+/// value, in case they are the vhost's default.
 pub fn if_there(arguments: &[u8]) -> Vec<u8> {
     with_first(Table(arguments), ONLY_IF_THERE, |table| {
         table.longstr(ONLY_IF_THERE, b"never");
@@ -253,9 +253,9 @@ fn never_accepted(table: Table<'_>) -> Vec<u8> {
     })
 }
 
-/// The table with a member of that name that has this value, or with none.
+/// Replaces or removes a member.
 ///
-/// A table that cannot be walked stays as it is: a cut one could mean something else.
+/// A malformed table stays as it is: a cut one could mean something else.
 fn replaced(table: Table<'_>, name: &[u8], value: &Option<ShortStr>) -> Vec<u8> {
     if let Some(value) = value {
         return with_first(table, name, |table| {
@@ -266,9 +266,9 @@ fn replaced(table: Table<'_>, name: &[u8], value: &Option<ShortStr>) -> Vec<u8> 
     without.unwrap_or_else(|| table.0.to_vec())
 }
 
-/// The table with its first member of that name replaced by what `put` writes, or with that at its end.
+/// Replaces the first member of that name, or appends it.
 ///
-/// A table that cannot be walked stays as it is: a cut one could mean something else.
+/// A malformed table stays as it is: a cut one could mean something else.
 fn with_first(table: Table<'_>, name: &[u8], put: impl FnOnce(&mut TableBuilder)) -> Vec<u8> {
     if table.check().is_err() {
         return table.0.to_vec();

@@ -19,7 +19,6 @@ use crate::objects::QueueType;
 
 use super::policy::{Queue, pattern};
 
-/// Keys that no classic queue knows.
 const NOT_CLASSIC: &[&str] = &[
     "max-age",
     "stream-max-segment-size-bytes",
@@ -30,13 +29,12 @@ const NOT_CLASSIC: &[&str] = &[
     "selector-fields",
     "selector-field-max-bytes",
 ];
-/// Keys that classic queues know in some of the versions.
+/// Known to classic queues in some versions.
 const PERHAPS_CLASSIC: &[&str] = &[
     "queue-leader-locator", // from 4.0 on
     "max-in-memory-length", // until 3.12
     "max-in-memory-bytes",
 ];
-/// Keys that no quorum queue knows.
 const NOT_QUORUM: &[&str] = &[
     "max-priority",
     "queue-mode",
@@ -53,80 +51,69 @@ const NOT_QUORUM: &[&str] = &[
     "selector-field-max-bytes",
 ];
 
-/// All of them, of all vhosts that are known: an immutable snapshot.
+/// Of all known vhosts: an immutable snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct BrokerPolicies {
-    /// Policies, and operator policies; the highest priority first.
+    /// Policies and operator policies, highest priority first.
     by_vhost: BTreeMap<Vhost, [Vec<Policy>; 2]>,
     read: Read,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Read {
-    /// Nobody will read them. Keys count as if there were none; whether one names an exchange is unknown.
+    /// Never read. Keys count as absent; whether one names an exchange is unknown.
     #[default]
     Never,
-    /// They will be read, but were not yet: nothing can be told from here.
+    /// Not read yet: nothing is known.
     NotYet,
     Once,
 }
 
-/// One, as the broker tells it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BrokerPolicy<'a> {
     pub vhost: &'a str,
     pub name: &'a str,
     /// PCRE, searched in the queue's name.
     pub pattern: &'a str,
-    /// `queues`, `all`, … as written.
+    /// `queues`, `all`, … unchanged.
     pub apply_to: &'a str,
     pub priority: f64,
-    /// The names of all keys of its definition.
     pub keys: Vec<&'a str>,
-    /// `dead-letter-exchange`.
     pub exchange: Option<&'a str>,
-    /// `dead-letter-routing-key`.
     pub routing_key: Option<&'a str>,
-    /// `dead-letter-strategy`.
     pub strategy: Option<&'a str>,
-    /// `message-ttl`, `delivery-limit` and `overflow`.
     pub limits: Limits,
-    /// It is an operator policy.
     pub by_operator: bool,
 }
 
-/// Of numbers the smallest counts, whoever says it.
+/// The smallest of several numbers counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// `message-ttl`, in milliseconds.
+    /// In milliseconds.
     pub message_ttl: Option<i64>,
-    /// `delivery-limit`. Below 0: none.
+    /// Negative: unlimited.
     pub delivery_limit: Option<i64>,
     /// Whether `overflow` is `reject-publish-dlx`.
     pub dies_when_full: Option<bool>,
 }
 
-/// What a policy of the broker says of dead letters.
+/// Dead-letter keys of a broker policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Added {
-    /// `dead-letter-exchange`.
     pub exchange: Option<ShortStr>,
-    /// `dead-letter-routing-key`.
     pub routing_key: Option<ShortStr>,
-    /// The strategy `at-least-once`.
     pub at_least_once: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Policy {
-    /// `None`: we cannot read it.
+    /// `None`: unreadable.
     pattern: Option<Regex>,
     classic: Fit,
     quorum: Fit,
     priority: f64,
-    /// `None`: an exchange or a key that no client could see.
+    /// `None`: an invisible exchange or key.
     adds: Option<Added>,
-    /// It has a `dead-letter-exchange`.
     names_exchange: bool,
     limits: Limits,
 }
@@ -150,7 +137,7 @@ impl Limits {
     }
 }
 
-/// The smaller one. Below 0: none.
+/// The smaller one. Negative: unlimited.
 pub fn least<T: Ord + Default>(one: Option<T>, other: Option<T>) -> Option<T> {
     let said = [one, other].into_iter().flatten();
     said.filter(|number| *number >= T::default()).min()
@@ -159,7 +146,6 @@ pub fn least<T: Ord + Default>(one: Option<T>, other: Option<T>) -> Option<T> {
 // === impl BrokerPolicies ===
 
 impl BrokerPolicies {
-    /// As long as they have not been read.
     pub fn unread() -> BrokerPolicies {
         BrokerPolicies {
             read: Read::NotYet,
@@ -167,8 +153,7 @@ impl BrokerPolicies {
         }
     }
 
-    /// Takes them in; what is for exchanges or streams only is left out. Returns the names of those whose patterns cannot
-    /// be read, too.
+    /// Ignores policies for exchanges or streams. Also returns those with unreadable patterns.
     pub fn new<'a>(
         listed: impl IntoIterator<Item = BrokerPolicy<'a>>,
     ) -> (BrokerPolicies, Vec<&'a str>) {
@@ -199,12 +184,12 @@ impl BrokerPolicies {
         (policies, unreadable)
     }
 
-    /// Whether they were read: else a queue may have an exchange by one of which nothing is known here.
+    /// Otherwise a queue may have an unknown exchange by policy.
     pub fn are_read(&self) -> bool {
         self.read == Read::Once
     }
 
-    /// What the broker's policy for this queue adds. `None`: that cannot be told from here.
+    /// From the broker's policy of this queue. `None`: unknown.
     pub fn added(&self, queue: Queue<'_>) -> Option<Added> {
         self.of(
             queue,
@@ -214,7 +199,6 @@ impl BrokerPolicies {
         )?
     }
 
-    /// The limits that the broker's policies for this queue say, as far as that can be told.
     pub fn limits(&self, queue: Queue<'_>) -> Limits {
         let [by_policy, by_operator] = [0, 1].map(|kind| {
             let said = self.of(queue, kind, |policy| policy.limits, Limits::default());
@@ -223,13 +207,13 @@ impl BrokerPolicies {
         by_policy.within(by_operator)
     }
 
-    /// Whether the broker's policy for this queue names a dead-letter exchange, for certain.
     pub fn names_exchange(&self, queue: Queue<'_>) -> bool {
         let named = self.of(queue, 0, |policy| policy.names_exchange, false);
         named.unwrap_or(false)
     }
 
-    /// What the policy of this queue says, or `without` if it has none. `None`: that cannot be told from here. `kind`: 1 for operator policies.
+    /// From the policy of this queue, or `without` if it has none. `None`: unknown. `kind`: 1 for
+    /// operator policies.
     fn of<T: PartialEq>(
         &self,
         queue: Queue<'_>,
@@ -326,7 +310,7 @@ impl Policy {
 // === impl Added ===
 
 impl Added {
-    /// The target, with what it does not say itself.
+    /// Completes the target's missing keys.
     pub(super) fn to(self, target: Target) -> Target {
         Target {
             routing_key: target.routing_key.or(self.routing_key),

@@ -201,7 +201,6 @@ impl Catalogue {
         )
     }
 
-    /// `None`: no change.
     fn change(
         &self,
         vhost: &Vhost,

@@ -12,12 +12,12 @@ use crate::machine::Mono;
 
 use super::believed::Believed;
 
-/// How long such a user is not probed. A day: long enough that the limit costs its clients next to nothing, and an operator who has raised it need
-/// not restart the proxy.
+/// How long a user at its channel limit is not probed. A day costs its clients almost nothing, and
+/// after raising the limit no restart is needed.
 pub const LIMITED_FOR: Duration = Duration::from_secs(24 * 3600);
 pub const MOST: usize = 10_000;
 
-/// Of all vhosts, since the limit is the same in all. Clones are the same.
+/// For all vhosts, like the limit. Clones share it.
 #[derive(Clone, Debug)]
 pub struct ChannelLimits(Arc<ArcSwap<Believed<ShortStr, ()>>>);
 
@@ -39,7 +39,7 @@ impl ChannelLimits {
         });
     }
 
-    /// Whether one channel more may cost the user a connection.
+    /// Whether one more channel may cost the user a connection.
     pub fn has(&self, user: &ShortStr, now: Mono) -> bool {
         self.0.load().get(user, now).is_some()
     }

@@ -11,43 +11,41 @@ use super::arguments::{
 use super::redeclared::Existing;
 use super::said_retries::SaidRetries;
 
-/// What an accepted declare tells.
+/// Facts from an accepted declare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
-    /// What the client's arguments say of dead letters: where they go is looked up when one dies.
+    /// The target in the client's arguments; resolved at a death.
     pub said: DeclaredTarget,
-    /// What they say of retries.
     pub retries: SaidRetries,
-    /// The type of the queue, for policies.
     pub queue_type: QueueType,
-    /// It was declared with an intake exchange; false: with its own arguments (`rejects-only`, or it existed before).
+    /// Declared with an intake exchange; false: with its own arguments (`rejects-only`, or it
+    /// existed before).
     pub taken_over: bool,
-    /// The declare as the broker had it.
     pub form: Form,
 }
 
-/// A declare without the queue's name: asked again, it tells whether the queue is still the one that is known.
+/// A declare without the queue's name: repeated, it shows whether the queue is still the same.
 ///
-/// Of its arguments those are kept that the broker compares with the queue's: their names begin with `x-`, and they are short. If more are
-/// left out, it finds them missing, and the queue is known no more.
+/// Keeps short arguments named `x-…`, which the broker compares. If others matter, the broker
+/// reports them as missing, and the facts are void.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Form {
     /// `durable`, `exclusive`, `auto_delete`, as in the method.
     pub bits: u8,
-    /// The arguments table, without its length.
+    /// A table without its length.
     pub arguments: Vec<u8>,
 }
 
-/// The longest value of an argument that is kept: that of a name or a key.
+/// Longest kept value: that of a name or a key.
 const LONGEST_VALUE: usize = 255;
-/// Octets of all of them.
+/// Octets of all arguments.
 const MOST_OCTETS: usize = 768;
 
 // === impl Declared ===
 
 impl Declared {
-    /// Of a queue that is there, with these arguments at the broker. What else a client's declare asked for nobody knows. `queue_type`: if the
-    /// arguments do not say it.
+    /// For an existing queue with these arguments; other requests of its declare are unknown.
+    /// `queue_type`: used if the arguments lack it.
     pub fn of_queue(form: Form, queue_type: QueueType, names: &Names) -> Declared {
         let arguments = DeclareArguments::read(&form.arguments);
         let exchange = arguments.exchange();
@@ -73,23 +71,20 @@ impl Declared {
         }
     }
 
-    /// The intake exchange that the queue has.
+    /// The queue's intake exchange.
     pub fn intake(&self) -> Option<ShortStr> {
         let arguments = DeclareArguments::read(&self.form.arguments);
         arguments.exchange().filter(|_| self.taken_over)
     }
 
-    /// The dead-letter arguments of the queue.
     pub fn existing(&self) -> Existing {
         Existing::of(&self.form.arguments)
     }
 
-    /// It belongs to one connection.
     pub fn is_exclusive(&self) -> bool {
         self.form.bits & QueueDeclare::EXCLUSIVE != 0
     }
 
-    /// Octets of memory beside its own.
     pub fn octets(&self) -> usize {
         let said = match &self.said {
             DeclaredTarget::Target(target) => {
@@ -104,7 +99,6 @@ impl Declared {
 // === impl Form ===
 
 impl Form {
-    /// Of a declare with these arguments.
     pub fn of(bits: u8, arguments: &[u8]) -> Form {
         let mut kept = Vec::new();
         for field in Table(arguments).fields().map_while(Result::ok) {
@@ -123,7 +117,7 @@ impl Form {
         }
     }
 
-    /// Whether a queue that fits one of them fits the other, as far as the broker compares them.
+    /// Whether the broker's comparison treats both alike.
     pub fn is_like(&self, other: &Form) -> bool {
         self.bits == other.bits && self.is_within(other) && other.is_within(self)
     }
@@ -143,7 +137,7 @@ impl Form {
     }
 }
 
-/// As `rabbit_misc:assert_args_equivalence` compares two values: numbers of any width, texts as byte arrays, too.
+/// Compares like `rabbit_misc:assert_args_equivalence`: numbers of any width, texts as byte arrays.
 fn is_equal(a: Value<'_>, b: Value<'_>) -> bool {
     match (a.as_integer(), b.as_integer(), a.as_text(), b.as_text()) {
         (Some(a), Some(b), _, _) => a == b,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-/// Cells with the milliseconds of each, replaced as a whole; no lock. Empty, while nothing is known. Clones are the same cells.
+/// Milliseconds per vhost, replaced as a whole without a lock. Empty while unknown. Clones share
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct ExistingDelays {
     told: Arc<ArcSwap<BTreeSet<u64>>>,
@@ -16,17 +17,14 @@ pub struct ExistingDelays {
 // === impl ExistingDelays ===
 
 impl ExistingDelays {
-    /// From now on there are these.
     pub fn set(&self, millis: BTreeSet<u64>) {
         self.told.store(Arc::new(millis));
     }
 
-    /// This one is made, or was found.
     pub fn used(&self, millis: u64) {
         self.change(|used| used.insert(millis));
     }
 
-    /// Somebody has deleted it.
     pub fn deleted(&self, millis: u64) {
         self.change(|used| used.remove(&millis));
     }

@@ -11,22 +11,22 @@ use crate::amqp::table::{Table, Value};
 use crate::amqp::version::Version;
 
 const NAME_PREFIX: &[u8] = b"x-name-prefix";
-/// Which brokers look at it. Those before ignore it (asked: 3.10.8, 4.3.6).
+/// First version that uses it; earlier ones ignore it (tested: 3.10.8, 4.3.6).
 const SINCE: Version = Version(4, 4, 0);
-/// A longer one is refused.
+/// Longer prefixes are refused.
 const LONGEST: usize = 64;
-/// What names begin with that no declare said anything of.
+/// The default prefix.
 const ORDINARY: &[u8] = b"amq.gen-";
-/// How many characters follow ...
+/// Random characters that follow ...
 const RANDOM: usize = 22;
 const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Whether the broker makes the name of a queue that is declared with this one: it removes line breaks (`strip_cr_lf`).
+/// Whether the broker generates the name: it removes line breaks (`strip_cr_lf`).
 pub fn is_made(name: &[u8]) -> bool {
     name.iter().all(|octet| b"\r\n".contains(octet))
 }
 
-/// What a declare wants a generated name to begin with, if its broker listens to that.
+/// The requested prefix, if the broker supports it.
 pub fn prefix(arguments: &[u8], version: Option<Version>) -> Option<&[u8]> {
     let said = Table(arguments).get(NAME_PREFIX).ok().flatten();
     let said = said.and_then(Value::as_longstr)?;
@@ -34,7 +34,7 @@ pub fn prefix(arguments: &[u8], version: Option<Version>) -> Option<&[u8]> {
     counts.then_some(said)
 }
 
-/// What a name begins with that is generated for a declare with these arguments.
+/// The prefix for a declare with these arguments.
 pub fn start(arguments: &[u8], version: Option<Version>) -> Vec<u8> {
     let Some(said) = prefix(arguments, version) else {
         return ORDINARY.to_vec();
@@ -45,13 +45,14 @@ pub fn start(arguments: &[u8], version: Option<Version>) -> Vec<u8> {
     start
 }
 
-/// A name that begins like that, in the place of all of them.
+/// A possible name with that prefix.
 pub fn sample(start: &[u8]) -> Vec<u8> {
     [start, &ALPHABET[..RANDOM]].concat()
 }
 
-/// Whether the pattern is found in all names that begin like that, or in none but by accident: a word that the random characters spell. `None`: in
-/// some. Each sample ends in one character, so that what asks for any of them differs.
+/// Whether the pattern matches all names with that prefix, or none except by accident: a word
+/// spelled by the random characters. `None`: some. Each sample has another last character, so that
+/// patterns for a character differ.
 pub(super) fn decided(pattern: &Regex, start: &[u8]) -> Option<bool> {
     let names = ALPHABET
         .iter()

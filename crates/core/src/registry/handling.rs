@@ -12,10 +12,10 @@ use super::live::LivePolicies;
 use super::policy::{Mode, Queue};
 use super::{Declared, Form};
 
-/// Which dead letters of a queue are the proxy's. What needs attention comes first.
+/// Which dead letters of a queue the proxy handles; most urgent state first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// It is not known what they are, so that all are left to the broker.
+    /// Unknown, so all are left to the broker.
     Unknown,
     /// Rejects and retries; expiry and overflow are the broker's.
     RejectsOnly,
@@ -25,35 +25,28 @@ pub enum State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Why {
-    /// As in the API and on the command line.
     pub name: &'static str,
     pub says: &'static str,
-    /// What to do about it; empty: it is as somebody wants it.
+    /// Empty: intended.
     pub advice: &'static str,
 }
 
-/// How one queue is handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handling {
-    /// Which of its dead letters are the proxy's.
     pub state: State,
     pub why: Why,
-    /// Where they go, as far as that is known.
     pub target: Option<Target>,
-    /// The proxy delays what clients return, or counts it.
     pub retries: bool,
-    /// Who reported the queue, and when it was so.
+    /// The source, and when it was so.
     pub told: Option<(Source, Mono)>,
-    /// When it was asked for in vain, if nobody reported it.
+    /// The last failed question, without a source.
     pub asked: Option<Mono>,
 }
 
-/// What it depends on beside the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Circumstances<'a> {
     pub policies: &'a LivePolicies,
     pub mode: Mode,
-    /// The names of the proxy's own objects.
     pub names: &'a Names,
     pub version: Option<Version>,
 }
@@ -123,7 +116,6 @@ const fn why(name: &'static str, says: &'static str, advice: &'static str) -> Wh
 impl State {
     pub const ALL: [State; 4] = [State::Unknown, State::RejectsOnly, State::Off, State::Full];
 
-    /// As in the API and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             State::Unknown => "unknown",
@@ -133,10 +125,6 @@ impl State {
         }
     }
 
-    /// The state of that name.
-    ///
-    /// # Errors
-    /// When there is none.
     pub fn parse(name: &str) -> Result<State, String> {
         let known = State::ALL.into_iter().find(|state| state.as_str() == name);
         known.ok_or_else(|| format!("write {}", State::ALL.map(State::as_str).join(", ")))
@@ -146,7 +134,7 @@ impl State {
 // === impl Handling ===
 
 impl Handling {
-    /// Of a queue that was declared anew with another target, here or through another proxy, if nothing else is known.
+    /// For a redeclared queue of which nothing else is known.
     pub fn redeclared(taken_over: bool) -> Handling {
         let (state, why) = match taken_over {
             true => (State::Full, TAKEN_OVER),
@@ -166,8 +154,8 @@ impl Handling {
 // === impl Circumstances ===
 
 impl Circumstances<'_> {
-    /// How a queue is handled. `left`: why its last declare was left to the broker. `None`: it has neither a dead-letter target nor retries, as far as
-    /// that is known, or it is one of the proxy's own.
+    /// `left`: why its last declare was left to the broker. `None`: neither a target nor retries,
+    /// as far as known, or an own queue.
     pub fn of(
         &self,
         vhost: &[u8],
@@ -249,7 +237,7 @@ impl Circumstances<'_> {
         Some((state, why, target))
     }
 
-    /// What is known of it as if one declare had said all of that, and who reported it.
+    /// All facts combined as one declare, with the source.
     fn declared(&self, known: &catalogue::Queue) -> (Declared, Option<(Source, Mono)>) {
         if let Some(fact) = known.declared() {
             return (Declared::clone(&fact.value), Some((fact.source, fact.at)));
@@ -266,7 +254,7 @@ impl Circumstances<'_> {
     }
 }
 
-/// Why a queue with a target has no intake exchange. `by_broker`: a policy of the broker names it.
+/// Why a queue with a target has no intake exchange. `by_broker`: a broker policy names it.
 fn native(declared: &Declared, by_broker: bool, left: Option<Fallback>) -> Why {
     match left {
         Some(Fallback::NoPermission | Fallback::Forbidden) => NO_PERMISSION,

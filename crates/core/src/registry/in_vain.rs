@@ -7,12 +7,12 @@ use super::arguments::MESSAGE_TTL;
 
 const EXPIRES: &[u8] = b"x-expires";
 
-/// What is said of a quorum queue that is to go while messages wait in it.
 const GOES_WITH_MESSAGES: &str = "x-expires deletes this quorum queue together with the messages that wait in it for the end of their TTL, and no dead-letter exchange gets those: \
      only a consumer keeps a quorum queue, to declare it again does not; leave x-expires out";
 
-/// What the arguments of a queue say that deletes it with messages in it: it is where messages wait for the end of a TTL, so nobody consumes from it.
-/// A classic queue is kept by each declare, as whoever publishes there often sends one; a quorum queue is not (S11.7).
+/// The argument that deletes a queue while messages wait in it: a queue for TTL delays has no
+/// consumers. Declares, which publishers often send, keep a classic queue alive, but not a quorum
+/// queue (S11.7).
 pub fn goes_with_messages(arguments: &[u8], queue_type: QueueType) -> Option<&'static str> {
     let table = Table(arguments);
     let is_number = |name: &[u8]| {
@@ -48,7 +48,6 @@ mod tests {
         }
     }
 
-    /// The broker refuses those.
     #[test]
     fn what_is_no_number_is_not_judged() {
         let mut arguments = TableBuilder::default();

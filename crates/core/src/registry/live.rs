@@ -25,10 +25,11 @@ use super::policy::{Mode, Policies, Queue};
 use super::redeclared::{Entry, Existing, Redeclared};
 use super::said_retries::SaidRetries;
 
-/// What a full queue may do (S1.3).
+/// An overflow mode (S1.3).
 const REJECT_PUBLISH_DLX: &[u8] = b"reject-publish-dlx";
 
-/// Cells that all machines share, each with a snapshot that is replaced as a whole; no lock. Clones are the same cells.
+/// Shared cells, each with a snapshot that is replaced as a whole without a lock. Clones share
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct LivePolicies(Arc<Cells>);
 
@@ -44,46 +45,43 @@ struct Cells {
 // === impl LivePolicies ===
 
 impl LivePolicies {
-    /// Cells that hold these policies of the proxy, while nothing is known of the broker's.
+    /// While the broker's policies are unknown.
     pub fn new(ours: Policies) -> LivePolicies {
         let live = LivePolicies::default();
         live.set_ours(ours);
         live
     }
 
-    /// The policies of the proxy.
     pub fn ours(&self) -> Guard<Arc<Policies>> {
         self.0.ours.load()
     }
 
-    /// Replaces the policies of the proxy.
     pub fn set_ours(&self, ours: Policies) {
         self.0.ours.store(Arc::new(ours));
         self.0.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Replaces what is known of the broker's policies, as they have changed.
     pub fn set_brokers(&self, brokers: BrokerPolicies) {
         self.0.brokers.store(Arc::new(brokers));
         self.0.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Changes with the policies, ours and the broker's.
+    /// Changes with own and broker policies.
     pub fn changes(&self) -> u32 {
         self.0.changes.load(Ordering::Relaxed)
     }
 
-    /// Whether the management API has answered when it was last asked for the policies.
+    /// Whether the last reading of policies succeeded.
     pub fn set_hears_broker(&self, hears: bool) {
         self.0.hears_broker.store(hears, Ordering::Relaxed);
     }
 
-    /// Whether it is of use to ask it for a queue that nobody knows.
+    /// Whether asking about an unknown queue makes sense.
     pub fn hears_broker(&self) -> bool {
         self.0.hears_broker.load(Ordering::Relaxed)
     }
 
-    /// What the proxy does with messages that clients return to a queue whose arguments say this; `mode`: the global one. `None`: nothing.
+    /// Retries for a queue with these arguments; `mode`: the global one.
     pub fn retries(
         &self,
         queue: Queue<'_>,
@@ -109,7 +107,7 @@ impl LivePolicies {
         }
     }
 
-    /// Where the dead letters go of a queue that was declared so. `names`: those of the intake exchanges that it may have.
+    /// For a declared queue. `names`: of its possible intake exchanges.
     pub fn target_of_declared(
         &self,
         queue: Queue<'_>,
@@ -124,7 +122,6 @@ impl LivePolicies {
         self.target(queue, said.as_deref().unwrap_or(&declared.said))
     }
 
-    /// Where the dead letters go of a queue whose arguments say this.
     pub fn target(&self, queue: Queue<'_>, said: &DeclaredTarget) -> Lookup {
         match self.target_and_added(queue, said) {
             Ok((target, Some(added))) => Lookup::Target(added.to(target)),
@@ -134,7 +131,6 @@ impl LivePolicies {
         }
     }
 
-    /// The same where nobody knows what its arguments say.
     pub fn target_of_unknown(&self, queue: Queue<'_>) -> Lookup {
         let said = DeclaredTarget::Policy {
             at_least_once: false,
@@ -145,7 +141,7 @@ impl LivePolicies {
         }
     }
 
-    /// How long a message lives in a queue that was declared so. `None`: as long as its own TTL says, as far as anybody knows.
+    /// `None`: only the message's own TTL counts, as far as known.
     pub fn message_ttl(&self, queue: Queue<'_>, declared: Option<&Declared>) -> Option<Duration> {
         let argument = declared.and_then(|declared| {
             let argument = Table(&declared.form.arguments).get(MESSAGE_TTL);
@@ -156,7 +152,7 @@ impl LivePolicies {
         Some(Duration::from_millis(millis))
     }
 
-    /// Whether what a full queue refuses is a dead letter besides.
+    /// Whether a message refused by the full queue is also dead-lettered.
     pub fn dies_when_full(&self, queue: Queue<'_>, declared: Option<&Declared>) -> bool {
         let argument =
             declared.and_then(|declared| Table(&declared.form.arguments).get(OVERFLOW).ok()?);
@@ -165,23 +161,24 @@ impl LivePolicies {
         by_argument.or_else(by_broker).unwrap_or(false)
     }
 
-    /// The delivery limit that the broker's policies give a queue, as far as they are known. Below 0: none.
+    /// As far as known. Negative: unlimited.
     pub fn broker_delivery_limit(&self, queue: Queue<'_>) -> Option<i64> {
         self.0.brokers.load().limits(queue).delivery_limit
     }
 
-    /// Whether the broker itself has a dead-letter exchange for this queue: an intake exchange, one by argument, or one by a policy that is
-    /// known to be the queue's. If not, a message that is rejected there is discarded.
+    /// Whether the broker dead-letters from this queue: to an intake exchange, by argument, or by a
+    /// policy that is certain. Otherwise it discards rejects.
     pub fn broker_dead_letters(&self, queue: Queue<'_>, declared: &Declared) -> bool {
         declared.taken_over
             || declared.existing().exchange.is_some()
             || self.0.brokers.load().names_exchange(queue)
     }
 
-    /// The same for a message that the broker sent into an intake exchange, with that key.
+    /// The same for a signal with that key.
     ///
-    /// A key of the broker's policy is on it already: the one of the moment when it died. So what is known of the broker's policies only
-    /// tells whether that key is a set key, which counts alone (S2.2), or the message's own, beside which `CC` may count.
+    /// A key set by a broker policy at the death is on it already. So known broker policies only
+    /// show whether the key is a set key, which counts alone (S2.2), or the message's own, beside
+    /// which `CC` may count.
     pub fn target_of_signal(
         &self,
         queue: Queue<'_>,
@@ -209,7 +206,7 @@ impl LivePolicies {
         }
     }
 
-    /// Whether the last declare of a queue with this intake exchange said something else than that says.
+    /// Whether the last declare of a queue with this intake exchange has another target.
     pub fn is_redeclared(&self, queue: Queue<'_>, intake: &ShortStr) -> bool {
         let existing = Existing::taken_over(intake);
         let redeclared = self.0.redeclared.load();
@@ -218,24 +215,23 @@ impl LivePolicies {
             .is_some()
     }
 
-    /// How many queues were declared otherwise than they are.
+    /// Number of redeclared queues.
     pub fn count_redeclared(&self) -> usize {
         self.0.redeclared.load().len()
     }
 
-    /// What is known of queues whose last declare said something else than their arguments, or did so once.
     pub fn redeclared(&self) -> Guard<Arc<Redeclared>> {
         self.0.redeclared.load()
     }
 
-    /// Other proxies of the vhost, or this one in an earlier life, accepted declares.
+    /// Entries of other proxies of the vhost, or of an earlier process.
     pub fn learn(&self, vhost: &Vhost, entries: &[(ShortStr, Entry)]) {
         let with = |before: &Arc<Redeclared>| before.with(vhost, entries.iter().cloned());
         self.0.redeclared.rcu(with);
     }
 
-    /// A declare of a queue with those arguments, which say `own`, is accepted: from now on what it said counts, on all connections. Returns
-    /// its entry, and what counted before, if that was something else.
+    /// Applies an accepted declare on all connections. `own`: the target in the queue's arguments.
+    /// Returns its entry, and what counted before, if that differs.
     pub fn redeclare(
         &self,
         vhost: &Vhost,
@@ -254,7 +250,7 @@ impl LivePolicies {
         Some((entry, counted.clone()))
     }
 
-    /// That entry is the newest of its queue from now on. Returns it as it counts: with the number behind all that is known.
+    /// Makes this entry the queue's newest. Returns it with its new number.
     pub fn count_again(&self, vhost: &Vhost, queue: &ShortStr, entry: &Entry) -> Entry {
         self.count(vhost, queue, &entry.existing, entry.said.as_ref())
     }
@@ -280,7 +276,7 @@ impl LivePolicies {
         next(&before)
     }
 
-    /// The queue is deleted: nothing counts any more that was said of it. Returns the entry that says so, if anything did.
+    /// The queue is deleted: declares count no more. Returns an entry for that, if there were any.
     pub fn forget(&self, vhost: &Vhost, queue: &ShortStr) -> Option<Entry> {
         let counted = |redeclared: &Redeclared| {
             let known = redeclared.entry(vhost, queue)?;
@@ -301,10 +297,10 @@ impl LivePolicies {
         counted(&before)
     }
 
-    /// The target, and what the broker's policy adds to it, if that can be told.
+    /// The target, and what the broker's policy adds, if known.
     ///
     /// # Errors
-    /// There is none that is known.
+    /// No target is known.
     fn target_and_added(
         &self,
         queue: Queue<'_>,
@@ -321,7 +317,7 @@ impl LivePolicies {
     }
 }
 
-/// What the last declare of that queue said, on whichever connection. `None`: nobody has declared it otherwise than it is.
+/// From the last declare on any connection. `None`: not redeclared.
 fn last_said<'a>(
     redeclared: &'a Redeclared,
     queue: Queue<'_>,

@@ -22,112 +22,106 @@ use crate::objects::{DeclaredTarget, QueueType};
 use super::generated;
 use super::said_retries::SaidRetries;
 
-/// Whose the dead letters of a queue are. It says nothing of what else may be done with its messages.
+/// Who handles the dead letters of a queue. Independent of retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Declares get an intake exchange: every kind of dead letter is the proxy's.
+    /// Declares get an intake exchange: the proxy handles all dead letters.
     Full,
-    /// Declares stay as they are: rejects are the proxy's, expiry and length limits stay native.
+    /// Declares stay unchanged: the proxy handles rejects; expiry and length limits are the
+    /// broker's.
     RejectsOnly,
-    /// All are the broker's, those of rejects too.
+    /// The broker handles all, even rejects.
     Off,
 }
 
-/// What becomes of a declare that differs from the queue only in where its dead letters go.
+/// For a declare that differs from the queue only in its dead-letter target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Declares {
-    /// It is refused, as RabbitMQ does (406).
+    /// Refused, as by RabbitMQ (406).
     Strict,
-    /// It is accepted, and what it says counts from then on.
+    /// Accepted; it counts from then on.
     Lenient,
 }
 
-/// A queue, as policies see it.
+/// The inputs of a policy match.
 #[derive(Clone, Copy, Debug)]
 pub struct Queue<'a> {
     pub vhost: &'a [u8],
-    /// Its name. While the broker has yet to generate that, one like it ([`generated::sample`]).
+    /// If not generated yet: a possible one ([`generated::sample`]).
     pub name: &'a [u8],
     pub queue_type: QueueType,
 }
 
-/// The queues that a policy may fit, spelled as RabbitMQ's `--apply-to`.
+/// Spelled as RabbitMQ's `--apply-to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApplyTo {
-    /// Classic and quorum queues.
     Queues,
     ClassicQueues,
     QuorumQueues,
-    /// The same as `queues`: exchanges have no dead letters. RabbitMQ's word, so that its policies can be copied.
+    /// Same as `queues`, because exchanges have no dead letters. Allows copies of RabbitMQ's
+    /// policies.
     All,
 }
 
-/// One policy, as a `[[policy]]` of the settings says it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Policy {
     pub name: ShortStr,
     pub vhost: Vhost,
-    /// Searched in the queue's name.
     pub pattern: Pattern,
     pub apply_to: ApplyTo,
-    /// The highest that fits wins.
+    /// The highest that matches wins.
     pub priority: i64,
-    /// Instead of what the queue's arguments or the global mode say.
+    /// Overrides arguments and the global mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// Instead of the global setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declares: Option<Declares>,
-    /// Its keys come before those of a queue's arguments, not behind them.
+    /// Its keys override the queue's arguments.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub overrules_arguments: bool,
     pub definition: Definition,
 }
 
-/// What a policy sets. A queue's own arguments overrule it key by key, unless [`Policy::overrules_arguments`].
+/// A queue's own arguments override it key by key, unless [`Policy::overrules_arguments`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Definition {
-    /// Name of the exchange; an empty one is the default exchange.
+    /// Empty is the default exchange.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_exchange: Option<ShortStr>,
-    /// Instead of the message's own keys; an empty one is a key too.
+    /// Replaces the message's keys; an empty key is a set key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_routing_key: Option<ShortStr>,
-    /// Of messages that clients return.
+    /// For messages that clients return.
     #[serde(flatten)]
     pub retries: SaidRetries,
 }
 
-/// A regular expression that is searched in names of queues.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     written: String,
     regex: Regex,
 }
 
-/// A pattern that is more than the crate `regex` can read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("not a regular expression: {0}")]
 pub struct BadPattern(String);
 
-/// All policies: an immutable snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
-    /// Highest priority first; of equal ones the first in the file.
+    /// Highest priority first, then in the order of the file.
     policies: Vec<Policy>,
-    /// One of them speaks of retries.
     any_retries: bool,
 }
 
-/// Reads a pattern as RabbitMQ does (`re:run` without options): by octets.
+/// Parses a pattern as RabbitMQ does (`re:run` without options): by octets.
 ///
 /// # Errors
-/// When it is more than the crate `regex` can read.
+/// When the crate `regex` cannot parse it.
 pub fn pattern(text: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(&by_octets(text)).unicode(false).build()
 }
@@ -151,7 +145,6 @@ fn by_octets(text: &str) -> String {
 // === impl Policies ===
 
 impl Policies {
-    /// These, in the order of the file.
     pub fn new(mut policies: Vec<Policy>) -> Policies {
         policies.sort_by_key(|policy| std::cmp::Reverse(policy.priority)); // stable
         let speaks = |policy: &Policy| !policy.definition.retries.is_silent();
@@ -161,12 +154,10 @@ impl Policies {
         }
     }
 
-    /// Whether one of them speaks of retries.
     pub fn speak_of_retries(&self) -> bool {
         self.any_retries
     }
 
-    /// Whether one of them lets declares differ from their queues.
     pub fn any_is_lenient(&self) -> bool {
         let mut policies = self.policies.iter();
         policies.any(|policy| policy.declares == Some(Declares::Lenient))
@@ -177,7 +168,7 @@ impl Policies {
         policies.find(|policy| policy.may_fit(queue) && policy.pattern.regex.is_match(queue.name))
     }
 
-    /// Whether it is clear which policy a queue has by how its name begins, which is `queue.name` here.
+    /// Whether the beginning of a name, in `queue.name`, decides the queue's policy.
     pub fn decide(&self, queue: Queue<'_>) -> bool {
         let policies = self.policies.iter();
         let mut decided = policies
@@ -190,14 +181,14 @@ impl Policies {
 // === impl Policy ===
 
 impl Policy {
-    /// Whether its pattern is looked at for that queue.
+    /// Whether its pattern applies to that queue.
     fn may_fit(&self, queue: Queue<'_>) -> bool {
         self.apply_to.fits(queue.queue_type) && self.vhost.as_bytes() == queue.vhost
     }
 }
 
 impl Default for Policy {
-    /// Fits all queues of the vhost `/`, and sets nothing.
+    /// Matches all queues of the vhost `/`, and sets nothing.
     fn default() -> Policy {
         Policy {
             name: ShortStr::EMPTY,
@@ -216,12 +207,12 @@ impl Default for Policy {
 // === impl DeclaredTarget ===
 
 impl DeclaredTarget {
-    /// The target of a queue that says this, and has that policy. `None`: it has no dead-letter exchange.
+    /// The target of a queue with this declare and policy. `None`: no dead-letter exchange.
     pub fn target(&self, policy: Option<&Policy>) -> Option<Target> {
         self.target_or(policy, None)
     }
 
-    /// The same where that exchange counts if nothing else names one.
+    /// `exchange`: counts if nothing else names one.
     pub(super) fn target_or(
         &self,
         policy: Option<&Policy>,
@@ -251,10 +242,8 @@ impl DeclaredTarget {
 // === impl Pattern ===
 
 impl Pattern {
-    /// Reads it as RabbitMQ does, as far as the crate `regex` can.
-    ///
     /// # Errors
-    /// When it cannot.
+    /// When the crate `regex` cannot parse it.
     pub fn new(text: &str) -> Result<Pattern, BadPattern> {
         match pattern(text) {
             Ok(regex) => Ok(Pattern {
@@ -272,7 +261,6 @@ impl Pattern {
 }
 
 impl Default for Pattern {
-    /// It is found in every name.
     fn default() -> Pattern {
         Pattern::new("").expect("an empty pattern can be read")
     }

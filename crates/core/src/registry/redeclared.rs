@@ -14,37 +14,35 @@ use crate::objects::{DeclaredTarget, Names, OwnObject};
 
 use super::arguments::{DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments};
 
-/// The dead-letter arguments that a queue has at the broker.
+/// The dead-letter arguments of a queue at the broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Existing {
-    /// `x-dead-letter-exchange`: the client's, or an intake exchange.
+    /// The client's, or an intake exchange.
     pub exchange: Option<ShortStr>,
-    /// `x-dead-letter-routing-key`.
     pub routing_key: Option<ShortStr>,
 }
 
-/// All such queues of all vhosts: an immutable snapshot.
+/// In all vhosts: an immutable snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Redeclared {
     queues: BTreeMap<(Vhost, ShortStr), Entry>,
 }
 
-/// What the last declare said of one queue. Of two entries for a queue the greater counts: it is the newer one, or, of two declares that no
-/// proxy could tell apart, the same one for all.
+/// The last declare of a queue. The greater of two entries counts: the newer one; for concurrent
+/// ones, the same choice everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// One more than that of the entry before.
+    /// One more than the previous entry's.
     pub number: u64,
-    /// The arguments of the queue that it is about.
+    /// Arguments of the queue that it concerns.
     pub existing: Existing,
-    /// Nothing: what these arguments say.
+    /// `None`: the target in these arguments.
     pub said: Option<DeclaredTarget>,
 }
 
 // === impl Existing ===
 
 impl Existing {
-    /// Those of a declare that the broker accepted.
     pub fn of(arguments: &[u8]) -> Existing {
         let arguments = DeclareArguments::read(arguments);
         let name = |argument| ShortStr::copy(arguments.value(argument)?.as_text()?);
@@ -54,7 +52,7 @@ impl Existing {
         }
     }
 
-    /// What they say; the name of an intake exchange says what the declare said that made the queue.
+    /// Their target; for an intake exchange, the one in its name.
     pub fn said(&self, names: &Names) -> DeclaredTarget {
         let exchange = self.exchange.as_ref();
         let object = exchange.and_then(|exchange| names.parse(exchange));
@@ -73,12 +71,12 @@ impl Existing {
         }
     }
 
-    /// Whether what dies in the queue comes to the proxy.
+    /// Whether deaths in the queue come to the proxy.
     pub fn is_taken_over(&self, names: &Names) -> bool {
         self.intake(names).is_some()
     }
 
-    /// The intake exchange to which it comes then.
+    /// The intake exchange of a queue that was taken over.
     pub fn intake(&self, names: &Names) -> Option<ShortStr> {
         let exchange = self.exchange.as_ref();
         exchange
@@ -86,7 +84,7 @@ impl Existing {
             .cloned()
     }
 
-    /// Those of a queue whose messages die into this intake exchange.
+    /// For a queue with this intake exchange.
     pub fn taken_over(intake: &ShortStr) -> Existing {
         Existing {
             exchange: Some(intake.clone()),
@@ -98,24 +96,22 @@ impl Existing {
 // === impl Redeclared ===
 
 impl Redeclared {
-    /// How many queues have another target than their arguments say.
+    /// Number of queues with another target than in their arguments.
     pub fn len(&self) -> usize {
         let entries = self.queues.values();
         entries.filter(|entry| entry.said.is_some()).count()
     }
 
-    /// All that is known: the vhost, the queue, its entry.
     pub fn iter(&self) -> impl Iterator<Item = (&Vhost, &ShortStr, &Entry)> {
         let entries = self.queues.iter();
         entries.map(|((vhost, queue), entry)| (vhost, queue, entry))
     }
 
-    /// Whether nothing is known of any queue.
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// What the last declare said of the queue, if that is not what its arguments say.
+    /// The last declare, if its target differs from these arguments.
     pub fn said(&self, vhost: &[u8], queue: &[u8], existing: &Existing) -> Option<&DeclaredTarget> {
         if self.is_empty() {
             return None;
@@ -123,18 +119,16 @@ impl Redeclared {
         self.of(vhost, queue, existing)?.said.as_ref()
     }
 
-    /// What is known of the queue, if it has these arguments.
+    /// The entry, if the queue has these arguments.
     pub fn of(&self, vhost: &[u8], queue: &[u8], existing: &Existing) -> Option<&Entry> {
         let entry = self.entry(&ShortStr::copy(vhost)?, &ShortStr::copy(queue)?)?;
         (entry.existing == *existing).then_some(entry)
     }
 
-    /// What is known of the queue.
     pub fn entry(&self, vhost: &Vhost, queue: &ShortStr) -> Option<&Entry> {
         self.queues.get(&(vhost.clone(), queue.clone()))
     }
 
-    /// All that is known of the queues of a vhost.
     pub fn of_vhost(&self, vhost: &Vhost) -> impl Iterator<Item = (&ShortStr, &Entry)> {
         let first = (vhost.clone(), ShortStr::EMPTY);
         self.queues
@@ -143,7 +137,7 @@ impl Redeclared {
             .map(|((_, queue), entry)| (queue, entry))
     }
 
-    /// With an entry for a queue, unless what is known of it already is newer.
+    /// Adds an entry, unless a known one is newer.
     #[must_use]
     pub fn with(
         &self,

@@ -35,41 +35,40 @@ const INVALID: &[u8] = b"PRECONDITION_FAILED - invalid arg '";
 const OF_QUEUE_TYPE: &[u8] = b" of queue type ";
 const BUT_CURRENT_IS: &[u8] = b" but current is ";
 
-/// What the answer to a declare tells of the queue. What is not known is [`There::Else`], never "no such queue".
+/// Facts from the answer to a declare. Unknown is [`There::Else`], never "no such queue".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum There {
-    /// It was accepted: the queue is there, and is so.
+    /// Accepted: the queue exists like this.
     Fits,
-    /// There is none, and only what keeps the form from making one is wrong ([`super::arguments::if_there`]). The user may write to the exchange that
-    /// the form names.
+    /// Missing; refused only for the argument that prevents its creation
+    /// ([`super::arguments::if_there`]). The user may write to the form's exchange.
     Absent,
-    /// The same of the form that is never accepted: the user may write to the exchange, and there was none when that was asked.
+    /// Refused as intended: the user may write to the exchange; the queue was missing at that time.
     Granted,
-    /// There is none, and another argument is refused.
+    /// Missing; another argument is refused.
     Invalid,
-    /// The same, and it is one that says where dead letters go. It is in the client's words, not in ours: the default type of the vhost is a stream, or
-    /// somebody named an intake exchange and a key without the proxy.
+    /// Missing; a dead-letter argument of the client is refused: the vhost's default type is a
+    /// stream, or the client named an intake exchange and a key.
     InvalidTarget,
-    /// It has this intake exchange: only the strategy or the type differs, and whether that matters is for the broker to say.
+    /// Has this intake exchange: only strategy or type differ, which the broker must judge.
     Ours(ShortStr),
-    /// It has an intake exchange that says another target.
+    /// Has an intake exchange for another target.
     OursOtherwise,
-    /// It has another dead-letter exchange, which is not ours, or not to be seen: a text that is cut so early that the current exchange is not whole.
+    /// Has another dead-letter exchange, not ours or invisible: the text is cut before the end of
+    /// its name.
     OtherExchange,
-    /// It is there, and differs in what has nothing to do with dead letters.
+    /// Exists, and differs in other arguments.
     Otherwise,
-    /// The user may not do something that this declare needs; whether that is about the intake exchange.
-    Forbidden {
-        /// That of the form.
-        intake: bool,
-    },
-    /// A binding from the default exchange was refused for that alone (S7.13): the user may write to what was to be bound.
+    /// A permission is missing, perhaps that for the intake exchange.
+    Forbidden { intake: bool },
+    /// A binding from the default exchange was refused (S7.13): the user may write to the other
+    /// exchange.
     MayWrite,
-    /// It was refused for something else.
+    /// Refused for another reason.
     Else,
 }
 
-/// What a refusal tells. `arguments`: those of the client's declare, of which some form was refused.
+/// `arguments`: of the client's declare, of which a form was refused.
 pub fn there(code: u16, text: &[u8], arguments: &DeclareArguments<'_>, names: &Names) -> There {
     let says = |words: &[u8]| memmem::find(text, words).is_some();
     match (code, named(text, INEQUIVALENT), named(text, INVALID)) {
@@ -95,13 +94,13 @@ pub fn there(code: u16, text: &[u8], arguments: &DeclareArguments<'_>, names: &N
     }
 }
 
-/// Whether an argument was refused as one of a new queue: there is none.
+/// Whether an argument of a new queue was refused: there is none.
 pub fn is_of_a_new_queue(code: u16, text: &[u8]) -> bool {
     code == PRECONDITION_FAILED && named(text, INVALID).is_some()
 }
 
-/// Whether the refusal of the form in which a queue is known says that it is gone, or is another one. Any other only says that the question could not
-/// be asked: the user may not, for one.
+/// Whether the refusal of a known form shows that the queue is gone or replaced. Others only
+/// prevent the question, such as a missing permission.
 pub fn ends_knowledge(code: u16, text: &[u8]) -> bool {
     match code {
         // Not of one whose node is down, or whose process does not answer: that is a 404, too.
@@ -112,7 +111,7 @@ pub fn ends_knowledge(code: u16, text: &[u8]) -> bool {
     }
 }
 
-/// The type that a queue would have had, where a form that makes none was refused for an argument.
+/// The type of the missing queue, from the refusal of an argument.
 pub fn refused_type(code: u16, text: &[u8]) -> Option<QueueType> {
     named(text, INVALID).filter(|_| code == PRECONDITION_FAILED)?;
     let at = memmem::rfind(text, OF_QUEUE_TYPE)? + OF_QUEUE_TYPE.len();
@@ -123,15 +122,15 @@ pub fn refused_type(code: u16, text: &[u8]) -> Option<QueueType> {
     })
 }
 
-/// Which intake exchange this queue has, as far as the refusal of a declare shows that. `Some(None)`: it has none.
+/// The queue's intake exchange, as far as a refused declare shows it. `Some(None)`: none.
 pub fn seen_with(code: u16, text: &[u8], queue: &[u8], names: &Names) -> Option<Option<ShortStr>> {
     let (argument, exchange) = current(code, text, queue)?;
     let is_it = argument == DEAD_LETTER_EXCHANGE;
     is_it.then(|| exchange.filter(|exchange| names.is_intake_exchange(exchange)))
 }
 
-/// Which dead-letter arguments this queue has: those that are believed, corrected by the refusal of a declare that had them. `None`: it differs in
-/// something else, or what it has cannot be seen.
+/// The queue's dead-letter arguments: `believed`, corrected by the refusal of a declare with these.
+/// `None`: another difference, or an invisible value.
 pub fn corrected(code: u16, text: &[u8], queue: &[u8], believed: &Existing) -> Option<Existing> {
     let (argument, value) = current(code, text, queue)?;
     let mut existing = believed.clone();
@@ -143,7 +142,7 @@ pub fn corrected(code: u16, text: &[u8], queue: &[u8], believed: &Existing) -> O
     Some(existing)
 }
 
-/// The argument for which the broker refused a declare of this queue, and the text that the queue has there; `None`: it has none.
+/// The argument that differs, and the queue's text; `None`: it has none.
 fn current(code: u16, text: &[u8], queue: &[u8]) -> Option<(Vec<u8>, Option<ShortStr>)> {
     let Difference::Argument(name, member) = difference(code, text, queue)? else {
         return None;
@@ -158,10 +157,10 @@ fn current(code: u16, text: &[u8], queue: &[u8]) -> Option<(Vec<u8>, Option<Shor
     Some((name, value))
 }
 
-/// Whether a connection was closed because its user, or its node, has as many channels as it may have.
+/// Whether a connection was closed because its user or node has reached the channel limit.
 ///
-/// `NOT_ALLOWED - number of channels opened for user 'u' has reached the maximum allowed user limit of (5)`; 4.0 names the node in place
-/// of the user. (The limit of one connection, `channel_max`, is told in other words.)
+/// `NOT_ALLOWED - number of channels opened for user 'u' has reached the maximum allowed user limit
+/// of (5)`; 4.0 names the node instead of the user. (`channel_max` has another text.)
 pub fn is_channel_limit(code: u16, text: &[u8]) -> bool {
     let begins = |words: &str| text.starts_with(words.as_bytes());
     code == NOT_ALLOWED
@@ -169,7 +168,7 @@ pub fn is_channel_limit(code: u16, text: &[u8]) -> bool {
             || begins("NOT_ALLOWED - number of channels opened on node "))
 }
 
-/// `None`: the queue's exchange is not one of ours, or not to be seen.
+/// `None`: not an exchange of ours, or invisible.
 fn other_exchange(text: &[u8], arguments: &DeclareArguments<'_>, names: &Names) -> Option<There> {
     // The last one: the queue, which is named before, may have any name.
     let at = memmem::rfind(text, BUT_CURRENT_IS)? + BUT_CURRENT_IS.len();
@@ -191,13 +190,14 @@ fn other_exchange(text: &[u8], arguments: &DeclareArguments<'_>, names: &Names) 
     Some(There::Ours(current))
 }
 
-/// The argument that is named first in a text which begins like that.
+/// The first argument in a text that begins like this.
 fn named<'t>(text: &'t [u8], begin: &[u8]) -> Option<&'t [u8]> {
     let rest = text.strip_prefix(begin)?;
     rest.get(..memchr::memchr(b'\'', rest)?)
 }
 
-/// Puts the client's exchanges and keys in place of the names of intake exchanges, in the text of any refused declare. `None`: there are none.
+/// Replaces names of intake exchanges by the client's exchanges and keys, in any refused declare.
+/// `None`: there are none.
 pub fn decode_names_in(text: &[u8], names: &Names) -> Option<Vec<u8>> {
     let quoted = [b"'", &**names.prefix()].concat();
     let whole = without_cut_name(text, names);
@@ -248,7 +248,7 @@ fn says_nothing(text: &[u8]) -> bool {
     })
 }
 
-/// Without the beginning of a name of ours, if the broker has cut the text there.
+/// Without the beginning of an own name that the broker has cut.
 fn without_cut_name<'t>(text: &'t [u8], names: &Names) -> &'t [u8] {
     let prefix = names.prefix().as_bytes();
     let cut_name = || {

@@ -20,35 +20,31 @@ const MULTIPLIER: &[u8] = b"x-delayed-retry-multiplier";
 const LIMIT: &[u8] = b"x-delivery-limit";
 const COUNTS: &[u8] = b"x-delivery-limit-counts";
 
-/// What a classic queue is declared without: its broker refuses them, or does from 4.3 on (S11.1, S11.2).
+/// Removed for classic queues: the broker refuses them, or will from 4.3 on (S11.1, S11.2).
 const OF_QUORUM_QUEUES: [&[u8]; 6] = [TYPE, MIN, MAX, MULTIPLIER, LIMIT, COUNTS];
 
-/// What is said of a longest delay or of a multiplier where nobody says how long the first one is.
+/// For a maximum or multiplier without a minimum.
 const MIN_IS_MISSING: &str =
     "delayed-retry-max and delayed-retry-multiplier delay nothing without a delayed-retry-min";
-/// What is said of how to count where there is nothing to count for.
+/// For counting options without a limit or delay.
 const NOTHING_COUNTS: &str = "on-crash and delivery-limit-counts count nothing without a delivery-limit or a delayed-retry-min";
 
-/// How often a message comes back that is delayed, where nobody says how often: as with quorum queues of RabbitMQ 4.x.
+/// The default limit with delays, as for quorum queues of RabbitMQ 4.x.
 const DEFAULT_LIMIT: u64 = 20;
 
-/// Each key by itself, in the words of policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct SaidRetries {
-    /// Which returns are delayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delayed_retry_type: Option<RetryType>,
-    /// Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delayed_retry_min: Option<u32>,
-    /// Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delayed_retry_max: Option<u32>,
     /// See [`BackOff::multiplier`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delayed_retry_multiplier: Option<u32>,
-    /// Below 0: none.
+    /// Negative: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_limit: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +56,7 @@ pub struct SaidRetries {
 // === impl SaidRetries ===
 
 impl SaidRetries {
-    /// Of an arguments table. Of several arguments with one name the first counts (S7.1).
+    /// The first of duplicate arguments counts (S7.1).
     pub fn of_arguments(arguments: &[u8]) -> SaidRetries {
         let table = Table(arguments);
         let value = |name: &[u8]| table.get(name).ok().flatten();
@@ -94,12 +90,10 @@ impl SaidRetries {
         }
     }
 
-    /// Whether anything is said.
     pub fn is_silent(&self) -> bool {
         *self == SaidRetries::default()
     }
 
-    /// What is said here and does nothing by itself.
     pub fn does_nothing(&self) -> Option<&'static str> {
         let delays = self.delayed_retry_min.is_some()
             && self.delayed_retry_type != Some(RetryType::Disabled);
@@ -112,7 +106,7 @@ impl SaidRetries {
         (!counts && counted).then_some(NOTHING_COUNTS)
     }
 
-    /// What a policy must not say, in RabbitMQ's words (`rabbit_quorum_queue:validate_policy`).
+    /// In RabbitMQ's words (`rabbit_quorum_queue:validate_policy`).
     pub fn contradiction(&self) -> Option<String> {
         let (min, max) = (self.delayed_retry_min, self.delayed_retry_max);
         match (self.delayed_retry_type, min, max) {
@@ -129,7 +123,7 @@ impl SaidRetries {
         }
     }
 
-    /// These, completed key by key by others.
+    /// Completes missing keys from `other`.
     fn or(self, other: SaidRetries) -> SaidRetries {
         SaidRetries {
             delayed_retry_type: self.delayed_retry_type.or(other.delayed_retry_type),
@@ -144,10 +138,12 @@ impl SaidRetries {
         }
     }
 
-    /// What the proxy does for a queue of that type whose arguments say this, with that policy of ours, which may overrule them, at a broker of that
-    /// version whose own policies have that delivery limit. `None`: nothing, as nobody asks for it, or as the broker does it.
+    /// What the proxy does for a queue with this type and these arguments, our policy, which may
+    /// override them, and the broker's version and delivery limit. `None`: nothing is requested, or
+    /// the broker does it.
     ///
-    /// A quorum queue has a limit of its own, and from 4.3 on delays; so there the proxy does what the broker cannot, or what a policy of ours says.
+    /// A quorum queue has its own limit, and from 4.3 on delays; there the proxy does what the
+    /// broker cannot, or what our policy requests.
     pub fn by_us(
         self,
         (policy, overrules): (SaidRetries, bool),
@@ -210,19 +206,19 @@ impl SaidRetries {
     }
 }
 
-/// What a type that is none is told, in RabbitMQ's words.
+/// RabbitMQ's words for an unknown type.
 pub fn no_retry_type(text: &str) -> String {
     let words = RetryType::ALL.map(RetryType::as_str).join(", ");
     format!("{text} is not a valid delayed retry type. Must be one of: {words}")
 }
 
-/// The same of a delay; `which` of the two bounds it is.
+/// The same for a delay; `which`: the name of the bound.
 pub fn no_delay(text: &str, which: &str) -> String {
     format!("{text} is not a valid delayed retry {which} delay. Must be a positive integer")
 }
 
-/// What arguments say that means nothing: RabbitMQ would refuse it in a policy, and passes over it here. `delays`: whether the queue has a delay,
-/// by a policy maybe, if its arguments say that.
+/// Invalid retry arguments, which RabbitMQ refuses in policies and ignores here. `delays`: whether
+/// the queue has a delay, perhaps by policy, with these arguments.
 pub fn in_vain(arguments: &[u8], delays: impl Fn(SaidRetries) -> bool) -> Option<String> {
     let table = Table(arguments);
     let value = |name: &[u8]| table.get(name).ok().flatten();
@@ -254,7 +250,7 @@ pub fn in_vain(arguments: &[u8], delays: impl Fn(SaidRetries) -> bool) -> Option
     }
 }
 
-/// The arguments of a queue of that type without those that its broker does not want to see; `None`: it may see them.
+/// Removes arguments that the broker must not see; `None`: no change.
 pub fn without(arguments: &[u8], queue_type: QueueType) -> Option<Vec<u8>> {
     match queue_type {
         QueueType::Classic | QueueType::Default => {}

@@ -4,24 +4,25 @@ use crate::amqp::version::Version;
 
 use super::refusal::INEQUIVALENT;
 
-/// Octets of a reply text.
 const LONGEST: usize = 255;
 
 /// How this broker writes a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wording {
-    /// 3.10 and 3.11: octets as they are.
+    /// 3.10 and 3.11: octets unchanged.
     Octets,
-    /// 3.12 to 4.0.4 (read in the source): characters, each sent as one octet. A character over U+00FF crashes the channel.
+    /// 3.12 to 4.0.4 (from the sources): characters, each sent as one octet. One over U+00FF
+    /// crashes the channel.
     Latin1,
-    /// From 4.0.5 on: cut at 255 *characters*. If those are over 255 octets the channel crashes (measured on 4.3.6).
+    /// From 4.0.5 on: cut at 255 *characters*. More than 255 octets crash the channel (measured on
+    /// 4.3.6).
     Characters,
 }
 
 // === impl Wording ===
 
 impl Wording {
-    /// That of a broker which calls itself this version, `4.3.6`.
+    /// For a version like `4.3.6`.
     pub fn of_version(version: &[u8]) -> Wording {
         match Version::parse(version) {
             None | Some(Version(..=2, ..) | Version(3, ..=11, _)) => Wording::Octets,
@@ -30,8 +31,9 @@ impl Wording {
         }
     }
 
-    /// Whether the broker can refuse a probe of this queue. If it cannot, the refusal crashes the channel and the client's connection
-    /// is closed with 541; a declare that fits would not have been refused without us, so it must not be probed.
+    /// Whether the broker can refuse a probe of this queue. Otherwise the refusal crashes the
+    /// channel, and the client's connection is closed with 541; a matching declare would succeed
+    /// without us, so it must not be probed.
     pub fn can_refuse(self, queue: &[u8], vhost: &[u8], exchange: &[u8], intake: &[u8]) -> bool {
         let written = [queue, vhost, exchange].map(characters);
         let mut octets = written.iter().flatten();
@@ -57,13 +59,13 @@ impl Wording {
         }
     }
 
-    /// Whether there are values of arguments at which the broker fails when it names them in a refusal.
+    /// Whether some argument values crash the broker when a refusal names them.
     pub fn fails_at_some_values(self) -> bool {
         self == Wording::Latin1
     }
 }
 
-/// In characters, whatever the octets were: each is one where they are not UTF-8.
+/// In characters: each octet is one if they are not UTF-8.
 fn characters(value: &[u8]) -> Vec<u8> {
     match std::str::from_utf8(value) {
         Ok(_) => value.to_vec(),
@@ -74,8 +76,9 @@ fn characters(value: &[u8]) -> Vec<u8> {
     }
 }
 
-/// As `rabbit_binary_generator:amqp_exception_explanation` cuts: over 255 octets, the first 252 and `...`. (4.x counts characters; a text
-/// in which that makes a difference crashes its channel, and is the better answer.)
+/// As `rabbit_binary_generator:amqp_exception_explanation` cuts: over 255 octets, the first 252 and
+/// `...`. (4.x counts characters; a text where that differs crashes its channel, and this is the
+/// better answer.)
 pub fn cut(mut text: Vec<u8>) -> Vec<u8> {
     if text.len() > LONGEST {
         text.truncate(LONGEST - 3);

@@ -10,18 +10,17 @@ use crate::registry::arguments::ONLY_IF_THERE;
 
 use super::{BUT_CURRENT_IS, INEQUIVALENT};
 
-/// What differs, and what the queue has.
+/// What differs, and the queue's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// One of the bits of the method.
     Bit(u8, bool),
-    /// An argument, as the one member of a table. None: the queue does not have it.
+    /// As the one member of a table. `None`: the queue lacks it.
     Argument(Vec<u8>, Option<Vec<u8>>),
-    /// The argument by which no queue is made: only a stream compares it.
+    /// The argument of [`if_there`](super::super::arguments::if_there), which only streams compare.
     IsStream,
 }
 
-/// What the refusal of a declare of that queue names. `None`: it names none, or its text was cut.
+/// The difference in a refusal. `None`: none, or the text was cut.
 pub fn difference(code: u16, text: &[u8], queue: &[u8]) -> Option<Difference> {
     let rest = text.strip_prefix(INEQUIVALENT)?;
     let (name, rest) = rest.split_at_checked(memchr::memchr(b'\'', rest)?)?;
@@ -73,7 +72,6 @@ fn member(name: &[u8], current: &[u8]) -> Option<Vec<u8>> {
 // === impl Form ===
 
 impl Form {
-    /// The same, but with what the queue has.
     #[must_use]
     pub fn corrected(&self, difference: Difference) -> Form {
         match difference {
