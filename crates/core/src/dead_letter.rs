@@ -49,7 +49,6 @@ pub enum Dialect {
     V3,
     /// Supported from its sources, untested.
     V3_13,
-    /// 4.0 and later.
     V4,
 }
 

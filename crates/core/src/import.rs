@@ -24,52 +24,43 @@ use crate::walk::{Failure, Once};
 mod tests;
 
 const CHANNEL: ChannelId = ChannelId(1);
-/// Messages on their way, at most.
 const MOST_AWAY: usize = 256;
-/// Octets of them, at most; one message may have more.
+/// Their octets; a single message may exceed this.
 const MOST_OCTETS: usize = 1 << 20;
-/// For so long the broker may say nothing: an alarm may have ended by then.
+/// How long the broker may be silent: an alarm may end in this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The broker has told why it is silent.
+/// The broker reported the reason of its silence.
 const ALARM: &str = "the broker has an alarm (memory or disk) and takes no messages";
 const UNREADABLE: &str = "the broker sent what cannot be read";
 
-/// What to import, and where.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The vhost, and in whose name.
     pub login: Login,
     pub queue: ShortStr,
-    /// In this order, their properties as they were exported.
+    /// In order, with exported properties.
     pub messages: VecDeque<Content>,
-    /// What shapes their history.
     pub rules: RuleSettings,
-    /// How many entries that may have.
     pub max_history: usize,
 }
 
-/// What became of the messages. The numbers of all add up to those that there were.
+/// The counts add up to the number of messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Messages that are confirmed in the queue.
     pub imported: u64,
-    /// Those that the queue refused, or that fit no frame of the broker: their numbers, of which the first is 0.
+    /// Line numbers from 0: refused by the queue, or too large for a frame.
     pub refused: Vec<u64>,
-    /// Messages that were on their way when it ended: they may be in the queue.
+    /// In flight at the end: may be in the queue.
     pub unsure: u64,
-    /// Messages that were not sent, or came back because there was no such queue.
+    /// Not sent, or returned because the queue is missing.
     pub left: u64,
-    /// Messages that were sent without their `x-opt-delivery-time`, which was too far ahead.
+    /// Sent without their `x-opt-delivery-time`, which was too far ahead.
     pub without_time: u64,
-    /// Why it did not go on, if it did not.
     pub failure: Option<Failure>,
 }
 
-/// How it ended: comes once, last.
 pub type Output = Option<Imported>;
 
-/// All that it wants done.
 pub type Effects = crate::machine::Effects<Output>;
 
 #[derive(Debug)]
@@ -82,16 +73,16 @@ struct Away {
 pub struct Import {
     settings: Settings,
     link: Link,
-    /// What is on its way, by the number of its confirm.
+    /// Unconfirmed, by publish number.
     away: BTreeMap<u64, Away>,
-    /// Messages that were taken up, and those of them that were published.
+    /// Messages taken up; and those published.
     taken: u64,
     sent: u64,
     confirmed: u64,
     returned: u64,
     refused: Vec<u64>,
     without_time: u64,
-    /// When the broker has been silent for too long.
+    /// Limit of the broker's silence.
     until: Mono,
     once: Once,
 }
@@ -99,7 +90,6 @@ pub struct Import {
 // === impl Import ===
 
 impl Import {
-    /// An import that wants its connection.
     pub fn new(settings: Settings, now: Now) -> Import {
         Import {
             link: Link::new(Role::Walk, settings.login.clone()),
@@ -116,7 +106,7 @@ impl Import {
         }
     }
 
-    /// As many as may be on their way.
+    /// Publishes up to the limits.
     fn publish(&mut self, now: Now, fx: &mut Effects) {
         if !self.once.has_failed() && self.link.is_up() && !self.once.has_ended() {
             let rules =
@@ -234,7 +224,7 @@ impl Linked for Import {
         match input {}
     }
 
-    /// What is on its way arrives or not: nobody waits for it.
+    /// Ends without waiting for unconfirmed messages.
     fn ends(&mut self, now: Now, fx: &mut Effects) {
         let ends = Failure::Connection("the proxy ends".to_owned());
         self.fail(ends, now, fx);

@@ -44,57 +44,52 @@ mod signals;
 mod tests;
 mod topology;
 
-/// What a classic queue could lose is returned after so long.
+/// A message that a classic queue could lose is returned after this time.
 const RETURNED_AFTER: Duration = Duration::from_secs(10);
-/// At the end of the process: without an outcome for so long (an alarm, a link that is away) none is waited for.
+/// At shutdown: waiting ends after this time without an outcome (an alarm, a lost link).
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The channel of the topology.
 const TOPOLOGY: ChannelId = ChannelId(1);
-/// The channel of the consumer.
 const CONSUMER: ChannelId = ChannelId(2);
-/// The channel on which parked messages are fetched.
 const PARKED: ChannelId = ChannelId(3);
 
-/// The type of the intake and the parking queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueType {
-    /// Replicated, and able to shed a message that crashes each delivery (S10.2).
+    /// Replicated; drops a message that crashes each delivery (S10.2).
     Quorum,
-    /// Faster, on one node, sheds nothing.
+    /// Faster, on one node; drops nothing.
     Classic,
 }
 
-/// What an intake is told besides the bytes of its link, by the sessions and the publisher of its vhost.
+/// From the sessions and the publisher of the vhost.
 #[derive(Debug)]
 pub enum Input {
-    /// Its dead letters have an outcome.
+    /// Outcomes of its dead letters.
     Settled(Vec<(Ticket, Outcome)>),
-    /// A session needs an intake exchange.
     Ensure(Owner, Ensure),
-    /// Whether the publisher takes dead letters. False: its link is away, and it has forgotten all that it had of the intake's.
+    /// Whether the publisher accepts dead letters. False: its link is lost, and it has forgotten
+    /// the intake's.
     Publisher(bool),
-    /// Whether all counts that was recorded of redeclared queues. False: nothing is consumed anew until it does.
+    /// Whether all recorded entries count. False: no new consumer until they do.
     Record(bool),
-    /// An object of the vhost's is gone: all are made again.
+    /// An object of the vhost is gone: all are made again.
     Missing,
 }
 
-/// What an intake has for the publisher and the sessions of its vhost.
+/// For the publisher and the sessions of the vhost.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// For the publisher: dead letters. Their signals stay unsettled until its outcome names the ticket.
+    /// For the publisher. Signals stay unsettled until the outcome of their ticket.
     pub dead: Vec<(Ticket, Publication)>,
-    /// For the publisher: what it was handed goes back to its queue, or is there again. Behind this comes nothing until it has answered.
+    /// For the publisher: its items from here return to their queue. Nothing follows until it has
+    /// answered.
     pub hand_over: bool,
-    /// For the sessions that asked for an intake exchange.
+    /// For sessions that requested an intake exchange.
     pub ensured: Vec<(Owner, Ensured)>,
 }
 
-/// All that it wants done.
 pub type Effects = crate::machine::Effects<Output>;
 
-/// The intake of one vhost.
 #[derive(Debug)]
 pub struct Intake {
     settings: Settings,
@@ -102,25 +97,24 @@ pub struct Intake {
     topology: Topology,
     consumer: Consumer,
     parked: Parked,
-    /// What goes back to the intake queue, and when, in that order.
+    /// What returns to the intake queue, and when, in order.
     returning: VecDeque<(Mono, Ticket)>,
-    /// What was said last in this life of the link: that it works, or the broker's words.
+    /// Last report on this link: it works, or the broker's words.
     said: Option<Result<(), String>>,
-    /// Foreign user-ids are hidden: the broker refused one.
+    /// The broker refused a foreign user-id, so these are hidden.
     hide_users: bool,
-    /// The queue is left to others until the publisher says that it takes more.
+    /// The queue is left to others until the publisher accepts more.
     handed_over: bool,
-    /// What was recorded of redeclared queues does not count yet.
+    /// Recorded entries do not count yet.
     awaits_record: bool,
     draining: bool,
-    /// Until when a draining intake waits for the next outcome.
+    /// Draining: how long to wait for the next outcome.
     patience: Option<Mono>,
 }
 
 // === impl Intake ===
 
 impl Intake {
-    /// An intake that wants its link at once.
     pub fn new(settings: Settings, now: Now) -> Intake {
         Intake {
             link: Link::new(Role::Intake, settings.login.clone()),
@@ -146,12 +140,11 @@ impl Intake {
         }
     }
 
-    /// Signals without an outcome.
     pub fn held(&self) -> usize {
         self.consumer.mover.count() + self.parked.held()
     }
 
-    /// The queue is there, or may be consumed again.
+    /// Consumes, or consumes again.
     fn begin(&mut self, fx: &mut Effects) {
         let may = !self.draining && !self.handed_over && !self.awaits_record;
         if self.topology.is_ready() && may {
@@ -194,7 +187,7 @@ impl Intake {
         }
     }
 
-    /// Another one is kept, should the broker refuse its user-id (S8.1).
+    /// A copy, in case the broker refuses its user-id (S8.1).
     fn spare(&self, publication: &mut Publication) -> Option<Box<Publication>> {
         let user = self.link.user();
         if !publisher::is_foreign(publication, user) {
@@ -241,8 +234,8 @@ impl Intake {
         }
     }
 
-    /// Says whether it works, when that changes: all objects are there and are consumed, or the broker refuses one of these. What stops for a moment,
-    /// as where a leader changes, changes nothing.
+    /// Reports a change: everything exists and is consumed, or the broker refuses a part. Short
+    /// stops, like a new leader, are not reported.
     fn say(&mut self, fx: &mut Effects) {
         let (now, event) = if let Some((code, cause)) = self.topology.refusal().cloned() {
             (Err(cause.clone()), Event::IntakeRefused { code, cause })
@@ -257,7 +250,7 @@ impl Intake {
         }
     }
 
-    /// Until when the consumer may hear nothing.
+    /// End of the allowed quiet period.
     fn quiet_until(&self) -> Option<Mono> {
         let most = self.settings.limits.now().intake_quiet;
         self.consumer.quiet_until(most)
@@ -383,7 +376,7 @@ impl Linked for Intake {
         }
     }
 
-    /// False while signals without an outcome fill their bound.
+    /// False while unsettled signals reach their limit.
     fn reads(&self) -> bool {
         self.consumer.mover.octets < self.settings.limits.now().intake_bytes
     }

@@ -26,64 +26,57 @@ pub(crate) use self::linked::Linked;
 #[cfg(test)]
 pub(crate) use self::tests::peer;
 
-/// How TLS answers what it does not understand.
+/// TLS's answer to other protocols.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
-/// Connected, but not open after this long: given up.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long `connection.close-ok` is waited for.
+/// How long `connection.close-ok` is awaited.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// We never ask for frames larger than this.
+/// We never request larger frames.
 const FRAME_MAX: usize = 1 << 20;
-/// The broker may send larger ones (S8.4), up to here; a message that it cannot cut smaller is shed by the delivery limit.
+/// Limit for received frames, which may exceed the negotiated size (S8.4); larger messages are
+/// dropped by the delivery limit.
 const LARGEST_FRAME: usize = 32 << 20;
-/// Heartbeat that we ask for at most, or when the broker has none: a peer that is gone is noticed after twice that.
+/// Our maximum heartbeat, also if the broker has none: a lost peer is noticed after twice that.
 const HEARTBEAT: u16 = 30;
-/// An open connection that lasted this long makes the next back-off begin anew.
+/// A connection of this length resets the back-off.
 const STABLE: Duration = Duration::from_secs(10);
 
-/// Who we are to the broker.
 #[derive(Clone)]
 pub struct Login {
-    /// The vhost of this link.
     pub vhost: Vhost,
     pub user: ShortStr,
-    /// Its password: never printed.
+    /// Never printed.
     pub password: Bytes,
-    /// For the jitter of the back-off.
+    /// For jitter of the back-off.
     pub seed: u64,
 }
 
-/// What the front of the bytes was.
+/// The result of processing the front bytes.
 #[derive(Debug)]
 pub(crate) enum Step<'a> {
     More,
-    /// That many bytes concerned the link alone.
     Took(usize),
-    /// After so many bytes the link is open: channels may be opened.
+    /// Open after these bytes: channels may be used.
     Up(usize),
-    /// The broker blocked or unblocked us.
     Blocked(usize),
-    /// A frame for a channel, and its length.
+    /// A frame of a channel, with its length.
     Frame(usize, Frame<'a>),
-    /// The connection is over.
     Down(Loss),
 }
 
-/// A frame that is not the link's.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     pub(crate) kind: Kind,
-    /// Its channel: never 0.
+    /// Never 0.
     pub(crate) channel: ChannelId,
     pub(crate) payload: &'a [u8],
 }
 
-/// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Cut, silent, refused, or closed for reasons that are not ours (shutdown, an operator).
+    /// Cut, silent, refused, or closed for external reasons (shutdown, an operator).
     Lost,
-    /// The broker closed it because of something we sent: its code, and the method that it names, or 0 0.
+    /// Closed by the broker because of our bytes: its code, and the method named, or 0 0.
     Fault(u16, MethodId),
 }
 
@@ -94,9 +87,8 @@ pub enum Loss {
 /// ```
 #[derive(Debug)]
 enum State {
-    /// Not connected; a connection is wanted at that moment.
+    /// Not connected; connects at this time.
     Away(Mono),
-    /// Waiting for this method.
     Handshake {
         awaits: MethodId,
         until: Mono,
@@ -104,14 +96,12 @@ enum State {
     Up {
         since: Mono,
     },
-    /// `connection.close` is sent.
     Closing {
         until: Mono,
     },
     Ended,
 }
 
-/// What was reported last. Each change is reported by an event; a repetition is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reported {
     Nothing,
@@ -120,7 +110,6 @@ enum Reported {
     Native,
 }
 
-/// The connection; see the module.
 #[derive(Debug)]
 pub struct Link {
     role: Role,
@@ -133,9 +122,7 @@ pub struct Link {
     tune: Tune,
     blocked: bool,
     ending: bool,
-    /// When the last byte came.
     heard: Mono,
-    /// When the next heartbeat is due.
     beat: Mono,
 }
 
@@ -150,13 +137,12 @@ impl std::fmt::Debug for Login {
 // === impl Frame ===
 
 impl Frame<'_> {
-    /// Its method, if it is one.
     pub(crate) fn method(&self) -> Option<MethodId> {
         let is_method = self.kind == Kind::Method;
         is_method.then(|| MethodId::peek(self.payload)).flatten()
     }
 
-    /// A `channel.close`: it is answered. The broker's code and its words.
+    /// Answers `channel.close`; returns the broker's code and text.
     pub(crate) fn closed<O>(&self, fx: &mut Effects<O>) -> (u16, String) {
         reply::close_ok(fx.broker.build(&[]), self.channel);
         match Close::parse(self.payload) {
@@ -169,7 +155,6 @@ impl Frame<'_> {
 // === impl Link ===
 
 impl Link {
-    /// A link that wants its first connection at once.
     pub(crate) fn new(role: Role, login: Login) -> Link {
         Link {
             role,
@@ -187,52 +172,47 @@ impl Link {
         }
     }
 
-    /// The user that publications are made as.
     pub(crate) fn user(&self) -> &ShortStr {
         &self.login.user
     }
 
-    /// True while channels can be used.
     pub(crate) fn is_up(&self) -> bool {
         matches!(self.state, State::Up { .. })
     }
 
-    /// True while the broker has an alarm and does not read what we publish (S8.3).
+    /// The broker has an alarm and does not read publishes (S8.3).
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// True while the broker reads what we publish, as far as it is known.
+    /// The broker reads publishes, as far as known.
     pub(crate) fn is_open(&self) -> bool {
         self.is_up() && !self.blocked
     }
 
-    /// True when the broker lets us not into this vhost, or is too old.
+    /// The broker refuses this vhost to us, or is too old.
     pub(crate) fn is_refused(&self) -> bool {
         self.reported == Reported::Native
     }
 
-    /// The generation of the broker. Known once the link was up.
+    /// Valid after the first open-ok.
     pub(crate) fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// What the broker calls itself, if that can be read.
     pub(crate) fn version(&self) -> Option<Version> {
         Version::parse(&self.version)
     }
 
-    /// Octets of the largest frame that we may send.
+    /// Largest frame that we may send, in octets.
     pub(crate) fn frame_max(&self) -> usize {
         self.tune.frame_max as usize
     }
 
-    /// The highest channel number.
     pub(crate) fn channel_max(&self) -> u16 {
         self.tune.channel_max
     }
 
-    /// What the driver should do with the connection.
     pub(crate) fn flow(&self) -> Flow {
         match self.state {
             State::Away(at) => Flow::Reconnect(at),
@@ -241,7 +221,6 @@ impl Link {
         }
     }
 
-    /// When [`Link::timeout`] wants to be called.
     pub(crate) fn deadline(&self) -> Option<Mono> {
         match self.state {
             State::Away(_) | State::Ended => None,
@@ -250,7 +229,6 @@ impl Link {
         }
     }
 
-    /// The socket is connected.
     pub(crate) fn connected<O>(&mut self, now: Now, fx: &mut Effects<O>) {
         self.heard = now.mono;
         self.state = State::Handshake {
@@ -260,7 +238,7 @@ impl Link {
         fx.broker.put(&[], &frame::PROTOCOL);
     }
 
-    /// The socket ended, or could not be connected.
+    /// The socket ended, or failed to connect.
     pub(crate) fn closed<O>(&mut self, now: Now, fx: &mut Effects<O>) -> Loss {
         let cause = match self.state {
             State::Away(_) => "the broker cannot be reached",
@@ -274,12 +252,10 @@ impl Link {
         self.heard = now.mono;
     }
 
-    /// When the last byte came.
     pub(crate) fn last_heard(&self) -> Mono {
         self.heard
     }
 
-    /// Sends a heartbeat, or gives a silent connection up.
     pub(crate) fn timeout<O>(&mut self, now: Now, fx: &mut Effects<O>) -> Option<Loss> {
         match self.state {
             State::Away(_) | State::Ended => None,
@@ -305,7 +281,7 @@ impl Link {
         }
     }
 
-    /// Ends the link: `connection.close`, then [`Flow::Finish`].
+    /// Sends `connection.close`; then [`Flow::Finish`].
     pub(crate) fn goodbye<O>(&mut self, now: Now, fx: &mut Effects<O>) {
         self.ending = true;
         match self.state {
@@ -321,7 +297,7 @@ impl Link {
         }
     }
 
-    /// Takes one frame off the front of `bytes`.
+    /// Processes one frame at the front.
     pub(crate) fn step<'a, O>(
         &mut self,
         bytes: &'a [u8],
@@ -368,7 +344,7 @@ impl Link {
         }
     }
 
-    /// A fault of the broker's that only the embedding machine could see.
+    /// A violation that only the embedding machine can see.
     pub(crate) fn fault<O>(&mut self, what: &'static str, now: Now, fx: &mut Effects<O>) -> Loss {
         self.lose(what.into(), now, fx)
     }
@@ -405,7 +381,7 @@ impl Link {
         }
     }
 
-    /// `connection.close` from the broker.
+    /// The broker sent `connection.close`.
     fn told_to_close<O>(&mut self, payload: &[u8], now: Now, fx: &mut Effects<O>) -> Loss {
         reply::close_ok(fx.broker.build(&[]), ChannelId(0));
         let Ok(close) = Close::parse(payload) else {
@@ -427,7 +403,7 @@ impl Link {
         }
     }
 
-    /// This vhost is not for us: it stays native, and we ask again now and then.
+    /// The vhost stays native; retried now and then.
     fn refuse<O>(&mut self, cause: String, now: Now, fx: &mut Effects<O>) -> Loss {
         if self.reported != Reported::Native {
             self.reported = Reported::Native;
@@ -483,7 +459,7 @@ impl Link {
         Duration::from_secs(u64::from(self.tune.heartbeat))
     }
 
-    /// When the peer counts as gone.
+    /// When the peer counts as lost.
     fn silent(&self) -> Mono {
         self.heard.after(self.interval() * 2)
     }

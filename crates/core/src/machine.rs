@@ -58,7 +58,6 @@ pub struct Effects<O> {
     pub client: Wire,
     pub broker: Wire,
     pub events: Vec<Event>,
-    /// For other machines.
     pub out: O,
 }
 

@@ -24,22 +24,20 @@ mod tests;
 
 const UNREADABLE: &str = "the broker sent a message that cannot be read";
 
-/// `K`: what a message without an outcome is kept with.
+/// `K`: data kept with each message without an outcome.
 #[derive(Debug)]
 pub(crate) struct Mover<K> {
     channel: ChannelId,
     arriving: Option<Delivery>,
-    /// The ticket of tag 0 in this life of the channel. Tickets of earlier lives are not above it, so they find nothing.
+    /// Ticket of tag 0 on this channel. Tickets of earlier channels are not above it, so they match
+    /// nothing.
     base: u64,
-    /// The tag of the last delivery.
     last: u64,
     held: BTreeMap<u64, Held<K>>,
-    /// Octets of these.
     pub(crate) octets: usize,
-    /// Messages that are left unsettled, and the oldest of them.
+    /// Unsettled messages that stay, and the oldest of them.
     pub(crate) left: u64,
     first_left: Option<u64>,
-    /// To be acked at the next flush.
     done: Vec<u64>,
 }
 
@@ -68,15 +66,16 @@ impl<K> Mover<K> {
         }
     }
 
-    /// The channel is gone: the broker has all again that is unsettled. The next life may have another number.
+    /// The channel is gone: the broker requeues unsettled messages. `next`: the next channel's
+    /// number.
     pub(crate) fn forget(&mut self, next: ChannelId) {
         *self = Mover::new(next, self.base + self.last);
     }
 
-    /// A frame of the channel; the message, if it is the last frame of one.
+    /// A frame of the channel; returns a complete message.
     ///
     /// # Errors
-    /// What the broker did wrong.
+    /// When the broker violates the protocol.
     pub(crate) fn frame(
         &mut self,
         frame: Frame<'_>,
@@ -104,43 +103,39 @@ impl<K> Mover<K> {
 
     // --- what has no outcome
 
-    /// A message is published: it has no outcome until that of its ticket.
+    /// The message is published; its ticket gets an outcome.
     pub(crate) fn hold(&mut self, tag: u64, octets: usize, came: Mono, kept: K) -> Ticket {
         self.octets += octets;
         self.held.insert(tag, Held { came, octets, kept });
         Ticket(self.base + tag)
     }
 
-    /// The message of a ticket, if it has no outcome yet.
     pub(crate) fn of(&mut self, ticket: Ticket) -> Option<(u64, &mut K)> {
         let tag = ticket.0.checked_sub(self.base)?;
         let held = self.held.get_mut(&tag)?;
         Some((tag, &mut held.kept))
     }
 
-    /// With their tags, the oldest first.
+    /// Oldest first, with tags.
     pub(crate) fn held(&self) -> impl DoubleEndedIterator<Item = (u64, &K)> {
         self.held.iter().map(|(tag, held)| (*tag, &held.kept))
     }
 
-    /// With their tickets, the oldest first.
+    /// Oldest first, with tickets.
     pub(crate) fn held_mut(&mut self) -> impl Iterator<Item = (Ticket, &mut K)> {
         let base = self.base;
         let held = self.held.iter_mut();
         held.map(move |(tag, held)| (Ticket(base + tag), &mut held.kept))
     }
 
-    /// How many have no outcome.
     pub(crate) fn count(&self) -> usize {
         self.held.len()
     }
 
-    /// When the oldest of them has come.
     pub(crate) fn oldest(&self) -> Option<Mono> {
         self.held.values().next().map(|held| held.came)
     }
 
-    /// None is held, and none is coming.
     pub(crate) fn is_idle(&self) -> bool {
         self.held.is_empty() && self.arriving.is_none()
     }
@@ -152,21 +147,19 @@ impl<K> Mover<K> {
         self.done.push(tag);
     }
 
-    /// The broker dead-letters it.
     pub(crate) fn reject<O>(&mut self, tag: u64, fx: &mut Effects<O>) {
         self.release(tag);
         let out = fx.broker.build(&[]);
         reply::reject(out, self.channel, DeliveryTag(tag), false);
     }
 
-    /// Back to its queue.
     pub(crate) fn give_back<O>(&mut self, tag: u64, fx: &mut Effects<O>) {
         self.release(tag);
         let out = fx.broker.build(&[]);
         reply::nack(out, self.channel, DeliveryTag(tag), false, true);
     }
 
-    /// Back to their queue, whatever is held. What is done has to be flushed before.
+    /// Requeues all held messages. Flush before.
     pub(crate) fn give_all_back<O>(&mut self, fx: &mut Effects<O>) {
         if let Some((last, _)) = self.held.pop_last() {
             self.held.clear();
@@ -176,7 +169,7 @@ impl<K> Mover<K> {
         }
     }
 
-    /// It stays unsettled until the channel ends. It is not remembered, as there may be many.
+    /// Unsettled until the channel ends. Not remembered, because there may be many.
     pub(crate) fn leave(&mut self, tag: u64) {
         self.left += 1;
         self.first_left = self.first_left.into_iter().chain([tag]).min();
@@ -188,7 +181,7 @@ impl<K> Mover<K> {
         self.octets -= held.map_or(0, |held| held.octets);
     }
 
-    /// Acks what is done. How many those are.
+    /// Acks finished messages; returns their number.
     pub(crate) fn flush<O>(&mut self, fx: &mut Effects<O>) -> u32 {
         if self.done.is_empty() {
             return 0;
@@ -216,7 +209,7 @@ impl<K> Mover<K> {
 
 #[cfg(test)]
 impl<K> Mover<K> {
-    /// The tag that the next delivery must have.
+    /// The required tag of the next delivery.
     pub(crate) fn next_tag(&self) -> u64 {
         self.last + 1
     }

@@ -130,7 +130,6 @@ pub struct Recorder {
     waiting: Vec<Waiting>,
     told: bool,
     refusal: Option<String>,
-    /// End of all waiting.
     patience: Option<Mono>,
     again: Option<Mono>,
     last: Option<Mono>,

@@ -43,49 +43,46 @@ mod window;
 use self::channel::Channel;
 use self::moving::Moving;
 
-/// After so long without a message it is asked whether there is one.
+/// Silence before the number of messages is queried.
 const PAUSE: Duration = Duration::from_millis(300);
-/// The same for a user who may not ask that: then there is none.
+/// The same for a user without that right: then the queue counts as empty.
 const LONG_PAUSE: Duration = Duration::from_secs(2);
-/// For so long it is waited until the broker has let it in, and answered what is asked first.
+/// Timeout of login and first questions.
 const BEGINNING: Duration = Duration::from_secs(30);
-/// Without a message for so long, though there are some, it says so.
+/// Silence, despite messages in the queue, that is reported.
 const STARVES: Duration = Duration::from_secs(10);
-/// For so long it is waited until the broker counts all that was put back, and so often it is asked. Without that the next walk may miss some.
+/// How long, and how often, to wait until the broker counts requeued messages. Otherwise the next
+/// walk may miss some.
 const RETURN: Duration = Duration::from_secs(2);
 const RETURN_PAUSE: Duration = Duration::from_millis(20);
-/// For so long it is waited for what the broker says at the end of a walk. Then the connection is cut, which puts all back, too.
+/// Timeout at the end of a walk. Then the connection is cut, which also requeues everything.
 const LAST: Duration = Duration::from_secs(5);
-/// The first window, where it is not known how many messages have to be passed.
+/// First window, if the number of messages to pass is unknown.
 const FIRST: u64 = 16;
-/// Each window is so many times larger than the one before.
 const FACTOR: u64 = 4;
-/// While the broker may have an alarm about its memory, if that lasts for so long, so much of it is held.
+/// Memory held during a lasting memory alarm of the broker.
 const HEAVY: u64 = 64 << 20;
 const ALARM: Duration = Duration::from_secs(30);
 
-/// What a walk is told besides the bytes of its link.
+/// From the owner of the walk.
 #[derive(Debug)]
 pub enum Input {
-    /// Enough: put back what was taken, and end.
+    /// Requeue everything, and end.
     Enough,
-    /// Take nothing more for a while, or go on.
+    /// Take no messages for a while, or go on.
     Pause(bool),
-    /// What became of publications.
     Settled(Vec<(Ticket, Outcome)>),
 }
 
-/// What a walk has for whoever watches.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// Messages that were looked at, in the order of the queue.
+    /// Browsed messages, in the order of the queue.
     pub letters: Vec<Letter>,
     pub publish: Vec<(Ticket, Publication)>,
-    /// How it ended: comes once, last.
+    /// Comes once, last.
     pub ended: Option<Ended>,
 }
 
-/// All that it wants done.
 pub type Effects = crate::machine::Effects<Output>;
 
 /// ```text
@@ -96,37 +93,33 @@ pub type Effects = crate::machine::Effects<Output>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Shut,
-    /// `queue.declare`, passive, is sent.
     Counting,
-    /// Whether the user may publish there.
+    /// Tests the permission to publish.
     Testing,
-    /// Whether the queue goes with its last consumer is asked.
+    /// Tests whether the queue goes with its last consumer.
     Comparing {
-        /// It is declared as a durable one.
         durable: bool,
     },
-    /// `basic.consume` is sent.
     Asking {
-        /// With an argument that only streams know.
+        /// With an argument for streams only.
         as_stream: bool,
     },
     Walking,
-    /// The broker has cancelled the consumer; whether the queue is there is asked.
+    /// The broker cancelled the consumer; checks whether the queue exists.
     Dismissed,
-    /// No message is taken any more, but some have no outcome yet.
+    /// Takes nothing more, while outcomes are pending.
     Settling,
-    /// What is put back would come to stand behind others that had come back before: these are taken, too (S12.9).
+    /// Requeued messages would come behind others that were requeued before: takes these too
+    /// (S12.9).
     Passing,
-    /// Nothing is taken any more, but messages are on their way. A quorum queue would put them in front of those that are here if it were cancelled
-    /// now (S12.6).
+    /// Takes nothing more, while deliveries are in flight. After a cancel now, a quorum queue would
+    /// requeue them before those held (S12.6).
     Emptying,
-    /// `basic.cancel` is sent. What still comes was taken, too.
+    /// `basic.cancel` is sent. Deliveries still count.
     Cancelling,
-    /// `channel.close` is sent.
     Closing,
-    /// It holds nothing until it may go on.
     Shelved,
-    /// What was put back is on its way into the queue.
+    /// Requeued messages are not counted yet.
     Returning,
     Ended,
 }
@@ -138,27 +131,26 @@ pub struct Walk {
     state: State,
     channel: Channel,
     moving: Moving,
-    /// Somebody wants it to take nothing for a while: when it ends if that lasts until then.
+    /// Paused by the owner; ends at this time.
     paused: Option<Mono>,
-    /// Until when what it holds has to be put back.
+    /// When held messages must be requeued.
     shelf: Option<Mono>,
-    /// What it holds is put back, and then it goes on.
+    /// Held messages are requeued, and the walk goes on.
     restarts: bool,
-    /// It takes nothing now, so nothing is read.
+    /// Takes nothing now, so nothing is read.
     rests: bool,
     wake: Option<Mono>,
     summary: Summary,
-    /// Without a message for so long, it is asked whether there is one.
+    /// When silence leads to a query.
     quiet: Option<Mono>,
-    /// Until when: the bound on time, or on what the broker is to say at the end.
+    /// Deadline of the walk, or of the broker's last answers.
     until: Option<Mono>,
-    /// The bound on time, once it is under way.
+    /// Deadline of the walk, once it is under way.
     ends: Mono,
-    /// When it began to consume, or held nothing that stays.
+    /// Begin of consuming, or of holding nothing.
     began: Mono,
-    /// When the last message came.
     since: Mono,
-    /// Since the last message the broker has counted none.
+    /// The broker counted none since the last message.
     is_said_to_be_empty: bool,
     once: Once,
 }
@@ -166,7 +158,6 @@ pub struct Walk {
 // === impl Walk ===
 
 impl Walk {
-    /// A walk that wants its connection.
     pub fn new(settings: Settings, now: Now) -> Walk {
         Walk {
             link: Link::new(Role::Walk, settings.login.clone()),
@@ -216,7 +207,7 @@ impl Walk {
         self.link.is_blocked() && self.moving.rights.has_questions()
     }
 
-    /// Another channel: what was held on the last one is in the queue again.
+    /// A new channel: the broker has requeued the messages of the last one.
     fn open(&mut self, fx: &mut Effects) {
         self.channel.open(fx.broker.build(&[]));
         self.moving.mover.forget(self.channel.id());
@@ -250,7 +241,7 @@ impl Walk {
         }
     }
 
-    /// Somebody has seen enough: what waits for a publisher does so no longer.
+    /// Ends early: nothing waits for a publisher any more.
     fn cancel(&mut self, why: Stopped, now: Now, fx: &mut Effects) {
         self.moving.give_up();
         self.stop(why, now, fx);
@@ -261,7 +252,7 @@ impl Walk {
         self.leave(now, fx);
     }
 
-    /// The broker has heard all that it is to hear.
+    /// The broker has all settlements.
     fn leave(&mut self, now: Now, fx: &mut Effects) {
         self.state = State::Ended;
         self.flush(fx);
@@ -269,7 +260,6 @@ impl Walk {
         self.once.end(&mut self.link, now, fx);
     }
 
-    /// Something has to have happened by now.
     fn late(&mut self, now: Now, fx: &mut Effects) {
         let is_cancelled = self.moving.given_up;
         match self.state {
@@ -291,7 +281,6 @@ impl Walk {
         }
     }
 
-    /// Messages that move have their own times.
     fn move_on(&mut self, now: Now, fx: &mut Effects) {
         let moving = &mut self.moving;
         moving.again(now, &mut fx.out);
@@ -312,7 +301,8 @@ impl Walk {
         }
     }
 
-    /// Whether a message may be taken now; if not, nothing is read, so that the broker keeps what it has.
+    /// Whether a message may be taken now; otherwise nothing is read, so the broker keeps the
+    /// messages.
     fn rest(&mut self, now: Now) -> bool {
         let rests = match self.state {
             State::Walking if self.paused.is_some() => Some(None),
@@ -442,7 +432,8 @@ impl Linked for Walk {
         }
     }
 
-    /// While no message may be taken, an answer is read all the same, if there is room for what comes before it.
+    /// While no message may be taken, an answer is read anyway, if there is room for messages
+    /// before it.
     fn reads(&self) -> bool {
         !self.rests || self.moving.rights.has_questions() && self.channel.has_room()
     }

@@ -40,7 +40,6 @@ pub(super) struct Entry<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Count {
     Number(i64),
-    /// Present, but no number.
     Odd,
 }
 
@@ -351,7 +350,6 @@ impl<'a> Entry<'a> {
         self.reason() == Some(Reason::Rejected)
     }
 
-    /// Before its first death.
     pub(super) fn exchange(&self) -> Option<&[u8]> {
         self.field(b"exchange").and_then(|value| value.as_longstr())
     }

@@ -61,7 +61,6 @@ pub struct Retry<'a> {
 
 #[derive(Clone, Debug)]
 pub struct Away<'a> {
-    /// Earliest return.
     pub due: Wall,
     pub priority: Option<u8>,
     pub deaths: Table<'a>,

@@ -29,7 +29,6 @@ pub(super) struct Writing<'a> {
     pub(super) event: NewDeath<'a>,
     /// The first one for x-first-death-* (S5.1).
     pub(super) is_first: bool,
-    /// Including this death.
     pub(super) whole: Whole<'a>,
     pub(super) keys: Keys<'a>,
     /// See [`super::cycle::Automatic::queues`].

@@ -10,7 +10,7 @@ use crate::machine::{Flow, Leg, Machine};
 
 type ImportRig = Rig<Import>;
 
-/// Properties without any.
+/// Empty properties.
 const NONE: &[u8] = &[0, 0];
 
 fn message(body: impl Into<Bytes>) -> Content {
@@ -24,7 +24,6 @@ fn many(number: usize) -> Vec<Content> {
     (0..number).map(|_| message("body")).collect()
 }
 
-/// The link is up, and the first messages are sent.
 fn importing(messages: Vec<Content>) -> ImportRig {
     let settings = Settings {
         login: Login {
@@ -50,7 +49,6 @@ fn importing(messages: Vec<Content>) -> ImportRig {
 }
 
 impl ImportRig {
-    /// How many messages it has sent since the last call.
     fn published(&mut self) -> usize {
         let sent = self.sent();
         let published = |sent: &&_| crate::link::peer::Sent::is(sent, 1, MethodId::BASIC_PUBLISH);

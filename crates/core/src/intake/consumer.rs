@@ -28,13 +28,14 @@ use crate::mover::{Delivery, Keep, Mover};
 
 use super::CONSUMER;
 
-/// With this the names of our consumers begin. Each is used once: a broker that cancels one keeps its name (S9.5).
+/// Prefix of consumer tags. Each tag is used once: a broker that cancels a consumer keeps its tag
+/// (S9.5).
 const TAG: &str = "dlx-proxy";
-/// For how long we hold a message at most where we may say so: longer than any alarm should last.
+/// Requested maximum time to hold a message: longer than any alarm should last.
 const WANTED: Duration = Duration::from_secs(24 * 60 * 60);
-/// Else, until the broker tells: its default.
+/// Otherwise the broker's default, until it reports another value.
 const ASSUMED: Duration = Duration::from_secs(30 * 60);
-/// What stands before the time when it tells, in milliseconds.
+/// Precedes that time in its text, in milliseconds.
 const TOLD: &str = "Timeout value used: ";
 
 /// ```text
@@ -46,11 +47,10 @@ const TOLD: &str = "Timeout value used: ";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Shut,
-    /// Consuming, or about to.
     Open,
-    /// The channel is open; nothing is consumed.
+    /// The channel is open without a consumer.
     Cancelled,
-    /// `channel.close` is sent: behind its answer the channel is opened anew.
+    /// `channel.close` is sent; the channel reopens at its answer.
     Renewing,
 }
 
@@ -59,32 +59,30 @@ pub(super) struct Consumer {
     queue: ShortStr,
     prefetch: u16,
     state: State,
-    /// How many have begun; a name ends with that.
+    /// Consumers begun so far; part of the tag.
     begun: u64,
-    /// The broker lets consumers of a queue of this type say how long they may hold a message, ...
+    /// The broker accepts a consumer timeout for this queue type, ...
     may_say: bool,
-    /// ... but the queue has another one.
+    /// ... but the queue has another type.
     other_type: bool,
-    /// How long that is otherwise.
+    /// Otherwise this timeout applies.
     timeout: Duration,
-    /// With a message a publication is kept that may have to be made again.
+    /// Each message with a spare publication, if one may be needed.
     pub(super) mover: Mover<Option<Box<Publication>>>,
-    /// `basic.consume-ok` came.
     consuming: bool,
-    /// Something was settled in this life of the channel.
+    /// Something was settled on this channel.
     progress: bool,
-    /// At prefetch 1: how many must be settled until the setting counts again.
+    /// At prefetch 1: settlements left until the setting applies again.
     until_full_prefetch: u32,
-    /// Since when nothing has come, and nothing is unsettled.
+    /// Since when nothing came, with nothing unsettled.
     quiet: Option<Mono>,
-    /// It was opened anew, and nothing has come since.
+    /// Reopened, and nothing has come since.
     renewed: bool,
 }
 
 // === impl Consumer ===
 
 impl Consumer {
-    /// A consumer that waits for its queue.
     pub(super) fn new(queue: ShortStr, prefetch: u16) -> Consumer {
         Consumer {
             queue,
@@ -103,7 +101,7 @@ impl Consumer {
         }
     }
 
-    /// The queue is there: consumes, unless it does so already.
+    /// Consumes, unless it already does.
     pub(super) fn begin(&mut self, fx: &mut Effects) {
         match self.state {
             State::Open | State::Renewing => return,
@@ -118,7 +116,7 @@ impl Consumer {
         self.state = State::Open;
     }
 
-    /// At a broker that lets it say how long it may hold a message, or not.
+    /// Whether the broker accepts a consumer timeout.
     pub(super) fn may_say_how_long(&mut self, may_say: bool) {
         self.may_say = may_say;
     }
@@ -127,7 +125,7 @@ impl Consumer {
         self.may_say && !self.other_type
     }
 
-    /// Until when it may hold what it holds: some time before the broker takes that back.
+    /// Latest time to hold messages: some time before the broker takes them back.
     pub(super) fn may_hold_until(&self) -> Option<Mono> {
         let timeout = match self.says_how_long() {
             true => WANTED,
@@ -136,7 +134,7 @@ impl Consumer {
         Some(self.mover.oldest()?.after(timeout / 4 * 3))
     }
 
-    /// Why the broker has closed the channel; false: that is no news.
+    /// Learns from the reason of a closed channel; false: nothing new.
     pub(super) fn learn(&mut self, words: &str) -> bool {
         let told = words
             .split_once(TOLD)
@@ -173,7 +171,7 @@ impl Consumer {
         reply::consume(out, CONSUMER, &self.queue, tag.as_bytes(), &arguments);
     }
 
-    /// The channel is gone; `fault`: because of what the broker should have done on it.
+    /// The channel is gone; `fault`: because of a delivery.
     pub(super) fn lost(&mut self, fault: bool, fx: &mut Effects) {
         if self.consuming && (fault || !self.progress) {
             self.until_full_prefetch = self.prefetch.into();
@@ -184,28 +182,26 @@ impl Consumer {
         self.stopped(fx);
     }
 
-    /// `basic.consume-ok` came, and no end of it.
     pub(super) fn is_consuming(&self) -> bool {
         self.consuming
     }
 
-    /// Whether it consumes, and nothing that came is unsettled.
     fn is_idle(&self) -> bool {
         self.consuming && self.state == State::Open && self.mover.is_idle()
     }
 
-    /// Notes since when it is quiet; to be called whenever something may have come or been settled.
+    /// Updates the quiet period; call it after deliveries and settlements.
     pub(super) fn listen(&mut self, now: Mono) {
         self.quiet = self.is_idle().then(|| self.quiet.unwrap_or(now));
     }
 
-    /// Until when it may be quiet, if it is: `most` is how long, and zero means for good.
+    /// `most`: allowed quiet period; zero means forever.
     pub(super) fn quiet_until(&self, most: Duration) -> Option<Mono> {
         let may_end = self.is_idle() && !most.is_zero();
         Some(self.quiet.filter(|_| may_end)?.after(most))
     }
 
-    /// Closes the channel, to be opened anew. What comes on it meanwhile the broker puts back.
+    /// Closes the channel to reopen it. The broker requeues deliveries in between.
     pub(super) fn renew(&mut self, fx: &mut Effects) {
         let out = fx.broker.build(&[]);
         reply::close(out, CONSUMER, REPLY_SUCCESS, b"", MethodId(0, 0));
@@ -213,7 +209,8 @@ impl Consumer {
         self.mover.forget(CONSUMER);
     }
 
-    /// The broker has answered our close. Returns whether the channel is to be opened anew: not if the broker had closed it meanwhile.
+    /// The broker answered the close. False: do not reopen, because the broker had closed it
+    /// meanwhile.
     pub(super) fn close_answered(&mut self) -> bool {
         let renews = self.state == State::Renewing;
         if renews {
@@ -222,7 +219,7 @@ impl Consumer {
         renews
     }
 
-    /// The broker cancelled the consumer; what it delivered can still be settled.
+    /// The broker cancelled the consumer; its deliveries can still be settled.
     pub(super) fn cancelled(&mut self, fx: &mut Effects) {
         if self.state == State::Open {
             self.state = State::Cancelled;
@@ -254,10 +251,10 @@ impl Consumer {
         }
     }
 
-    /// A frame of the channel; a message when it is the last one of it.
+    /// A frame of the channel; returns a complete message.
     ///
     /// # Errors
-    /// What the broker did wrong.
+    /// When the broker violates the protocol.
     pub(super) fn frame(
         &mut self,
         frame: Frame<'_>,
@@ -280,13 +277,14 @@ impl Consumer {
         Ok(whole)
     }
 
-    /// Into the parking queue.
+    /// To the parking queue.
     pub(super) fn reject(&mut self, tag: u64, fx: &mut Effects) {
         self.mover.reject(tag, fx);
         self.settled(1, fx);
     }
 
-    /// Back to the intake queue, in front. Without an end of the channel: that is a failed delivery to each version, this to none from 4.3 on.
+    /// Requeues in front, while the channel goes on: a failed delivery for every version. Closing
+    /// the channel is none from 4.3 on.
     pub(super) fn return_one(&mut self, tag: u64, fx: &mut Effects) {
         self.mover.give_back(tag, fx);
         self.settled(0, fx);
@@ -308,7 +306,7 @@ impl Consumer {
         }
     }
 
-    /// The broker can be trusted again after a while.
+    /// Raises the prefetch after enough settlements.
     fn settled(&mut self, count: u32, fx: &mut Effects) {
         self.progress = true;
         if self.until_full_prefetch == 0 {

@@ -7,19 +7,20 @@ use crate::amqp::ids::ShortStr;
 use crate::intake::Effects;
 use crate::machine::{Ensure, Ensured, Event, Limit, LiveLimits, Mono, Owner};
 
-/// A declared exchange is not declared again for so long.
+/// How long a declare is trusted.
 const FRESH: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// It existed at some time: it counts.
+    /// Existed once: counts in the limit.
     exists: bool,
-    /// When the broker last said so, in this life of the link.
+    /// Last confirmation by the broker on this link.
     since: Option<Mono>,
-    /// The broker did not find our queue when it was to be bound.
+    /// The queue was missing at the binding.
     missed: bool,
     user: Option<ShortStr>,
-    /// Who waits. Not empty: it is being declared, or will be. Each session asks for one at a time, so there are no more than sessions.
+    /// Waiting sessions. Not empty: a declare is due or pending. Each session asks for one at a
+    /// time, which bounds them.
     owners: Vec<Owner>,
 }
 
@@ -39,7 +40,7 @@ impl Exchanges {
         }
     }
 
-    /// False: it is answered already.
+    /// False: answered already.
     pub(super) fn ask(
         &mut self,
         owner: Owner,
@@ -65,14 +66,14 @@ impl Exchanges {
         true
     }
 
-    /// Whether there may be one more, for this user: one user may have half of them.
+    /// Room for one more; a user may have half of them.
     fn has_room(&self, user: Option<&ShortStr>) -> bool {
         let most = self.limits.now().max_intake_exchanges;
         let own = |entry: &&Entry| entry.user.as_ref() == user;
         self.known.len() < most && self.known.values().filter(own).count() < most.div_ceil(2)
     }
 
-    /// Those to be declared: first what somebody waits for, then all that the broker may have lost.
+    /// Exchanges to declare: awaited ones first, then those that the broker may have lost.
     pub(super) fn due(&self) -> Vec<ShortStr> {
         let of = |asked: bool| {
             let due = self.known.iter().filter(move |(_, entry)| {
@@ -84,7 +85,6 @@ impl Exchanges {
         of(true).chain(of(false)).collect()
     }
 
-    /// It is declared and bound.
     pub(super) fn declared(&mut self, exchange: &ShortStr, now: Mono, fx: &mut Effects) {
         if let Some(entry) = self.known.get_mut(exchange) {
             entry.since = Some(now);
@@ -96,7 +96,8 @@ impl Exchanges {
         }
     }
 
-    /// The broker did not find the queue, which was there a moment ago: whoever deleted it did not mean the exchange. Once; then it is refused.
+    /// The queue was missing although it had existed: somebody deleted it. Retried once, then
+    /// refused.
     pub(super) fn missed(&mut self, exchange: &ShortStr, fx: &mut Effects) {
         match self.known.get_mut(exchange) {
             Some(entry) if !entry.missed => entry.missed = true,
@@ -113,7 +114,6 @@ impl Exchanges {
         }
     }
 
-    /// Tells all who wait for an exchange that there is none for them.
     pub(super) fn give_up(&mut self, fx: &mut Effects) {
         for (exchange, entry) in &mut self.known {
             answer(&std::mem::take(&mut entry.owners), exchange, false, fx);
@@ -121,7 +121,7 @@ impl Exchanges {
         self.known.retain(|_, entry| entry.exists);
     }
 
-    /// The link, or a queue of ours, is gone: what was declared has to be declared again.
+    /// The link or an own queue is gone: all must be declared again.
     pub(super) fn doubt(&mut self) {
         for entry in self.known.values_mut() {
             entry.since = None;

@@ -8,10 +8,8 @@ use crate::machine::{Event, Limit, Now, Role};
 use super::{CONSUMER, Effects, Intake, PARKED, TOPOLOGY};
 
 impl Intake {
-    /// A frame of the broker.
-    ///
     /// # Errors
-    /// What the broker did wrong.
+    /// When the broker violates the protocol.
     pub(super) fn frame(
         &mut self,
         frame: Frame<'_>,
@@ -74,7 +72,7 @@ impl Intake {
     }
 }
 
-/// Answers the close of a channel; the broker's words.
+/// Answers the close of a channel; returns the broker's words.
 fn closed(frame: Frame<'_>, fx: &mut Effects) -> (u16, String) {
     let (code, text) = frame.closed(fx);
     (code, format!("{code} {text}"))

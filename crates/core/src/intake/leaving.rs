@@ -7,7 +7,7 @@ use crate::machine::{Event, Limit, Mono, Now};
 use super::{Effects, Intake};
 
 impl Intake {
-    /// Leaves the queue to other proxies: what it held goes back, in front.
+    /// Leaves the queue to other proxies; held signals are requeued in front.
     pub(super) fn leave_queue(&mut self, fx: &mut Effects) {
         if !mem::replace(&mut self.handed_over, true) {
             fx.events.push(Event::HandedOver);
@@ -17,8 +17,9 @@ impl Intake {
         self.parked.forgotten();
     }
 
-    /// Lets the publisher forget what it was handed, and takes nothing new until it has: what it still confirms meanwhile is settled, and only the rest
-    /// goes back. What came back while the publisher had it would be published twice.
+    /// Makes the publisher forget its items, and accepts nothing new until then. Later confirms
+    /// still settle signals, and only the rest is requeued: requeueing at once would publish
+    /// duplicates.
     pub(super) fn hand_over(&mut self, fx: &mut Effects) {
         if !mem::replace(&mut self.handed_over, true) {
             fx.out.hand_over = true;
@@ -27,7 +28,7 @@ impl Intake {
         }
     }
 
-    /// The broker has again what was held on the channel.
+    /// The broker has requeued the channel's messages.
     pub(super) fn consumer_lost(&mut self, by_broker: bool, fx: &mut Effects) {
         let held = self.consumer.mover.count();
         self.consumer.lost(by_broker, fx);
@@ -45,13 +46,13 @@ impl Intake {
         }
     }
 
-    /// Until when what it holds need not go back.
+    /// Until when it may hold its signals.
     pub(super) fn may_hold_until(&self) -> Option<Mono> {
         let until = self.consumer.may_hold_until();
         until.filter(|_| !self.handed_over)
     }
 
-    /// Before the broker takes back what is held for too long: it would not say so to the publisher.
+    /// Acts before the broker takes back old deliveries: it would not tell the publisher.
     pub(super) fn hand_over_due(&mut self, now: Mono, fx: &mut Effects) {
         if self.may_hold_until().is_some_and(|until| until <= now) {
             fx.events.push(Event::LimitMet(Limit::IntakeHeld));
@@ -59,7 +60,7 @@ impl Intake {
         }
     }
 
-    /// Returns what has waited for long enough. What the channel has lost meanwhile is in the queue again.
+    /// Returns overdue signals. Those of a lost channel are requeued already.
     pub(super) fn return_due(&mut self, now: Mono, fx: &mut Effects) {
         while let Some(&(due, ticket)) = self.returning.front()
             && due <= now

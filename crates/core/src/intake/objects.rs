@@ -9,34 +9,31 @@ use crate::objects::Names;
 
 use super::{QueueType, TOPOLOGY};
 
-/// Bits of `exchange.declare`.
 const PASSIVE: u8 = 1;
 const DURABLE: u8 = 2;
 const INTERNAL: u8 = 8;
-/// Failed deliveries after which the broker parks a signal (S10.2).
+/// Failed deliveries before the broker parks a signal (S10.2).
 const DELIVERY_LIMIT: i64 = 20;
-/// What is parked may be looked at and returned without end. Below 0 is no limit on 4.x, whose default of 20 would drop the message
-/// then; on 3.x none is the default, and a limit below 0 drops at the first return (both measured).
+/// Parked messages may be browsed and returned without limit. Negative is unlimited on 4.x, whose
+/// default of 20 would drop them; on 3.x unlimited is the default, and a negative limit drops at
+/// the first return (both measured).
 const NO_DELIVERY_LIMIT: i64 = -1;
 
-/// An exchange, a queue or a binding of the proxy's own, as it is declared and as its answer comes.
+/// An object of the proxy, in the order of declares and answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Object {
     /// Fanout, durable.
     ParkingExchange,
-    /// Takes all that is parked.
     ParkingQueue,
     ParkingBinding,
     IntakeQueue,
     /// Direct, durable: leads to the delay queues, which the publisher makes.
     DelayExchange,
-    /// Fanout, durable, internal: collects what delay queues let go.
+    /// Fanout, durable, internal: collects messages from delay queues.
     DueExchange,
-    /// From that one to the intake queue.
     DueBinding,
-    /// Fanout, durable, internal: its name says where what the broker sends through it was meant to go.
+    /// Fanout, durable, internal: its name has the intended target.
     IntakeExchange(ShortStr),
-    /// From that one to the intake queue.
     IntakeBinding(ShortStr),
 }
 
@@ -50,7 +47,7 @@ pub(super) struct Objects {
 // === impl Object ===
 
 impl Object {
-    /// Those that every vhost has, in the order in which they are declared.
+    /// In the order of their declares.
     pub(super) const OF_EACH_VHOST: [Object; 7] = [
         Object::ParkingExchange,
         Object::ParkingQueue,
@@ -61,7 +58,7 @@ impl Object {
         Object::DueBinding,
     ];
 
-    /// Only retries need it: without, there are none, but all else goes on.
+    /// Only retries need it: if missing, everything else works.
     pub(super) fn is_for_retries(&self) -> bool {
         matches!(
             self,
@@ -69,7 +66,7 @@ impl Object {
         )
     }
 
-    /// There is no passive bind: whoever made the objects that it is about has bound them.
+    /// Bindings have no passive form: the maker of the objects has bound them.
     pub(super) fn is_binding(&self) -> bool {
         match self {
             Object::ParkingBinding | Object::DueBinding | Object::IntakeBinding(_) => true,
@@ -86,7 +83,6 @@ impl Object {
 // === impl Objects ===
 
 impl Objects {
-    /// Objects with these names.
     pub(super) fn new(names: Names, queue_type: QueueType) -> Objects {
         Objects {
             names,
@@ -95,12 +91,11 @@ impl Objects {
         }
     }
 
-    /// At a broker of that generation, from now on.
     pub(super) fn at(&mut self, dialect: Dialect) {
         self.dialect = dialect;
     }
 
-    /// Declares one; `passive`: only asks whether it is there (of an exchange or a queue).
+    /// `passive`: only checks an exchange or a queue.
     pub(super) fn declare(&self, object: &Object, passive: bool, out: &mut Vec<u8>) {
         let (parking, intake) = (self.names.parking(), self.names.intake_queue());
         let exchange =
@@ -134,7 +129,7 @@ impl Objects {
         }
     }
 
-    /// Of an exchange: what finds no queue is parked.
+    /// For an exchange: parks unroutable messages.
     fn parks(&self) -> Vec<u8> {
         let mut arguments = TableBuilder::default();
         arguments.longstr(b"alternate-exchange", self.names.parking());

@@ -35,40 +35,40 @@ use super::{PARKED, Settings, signals};
 
 mod tally;
 
-/// Messages without an outcome at once, when all goes well; a lap begins with one.
+/// Maximum messages without an outcome; a pass begins with one.
 const WINDOW: usize = 64;
-/// After the broker closed the connection while a message was on its way: that may be one which no consumer can have (S10.2).
+/// Pause after a lost connection with a message in flight, which may be one that cannot be
+/// delivered (S10.2).
 const AFTER_FAULT: Duration = Duration::from_secs(3600);
-/// Exchanges that are not there, remembered for a lap: of the others the broker is asked each time.
+/// Missing exchanges remembered per pass; others are tried each time.
 const MOST_MISSING: usize = 1_000;
-/// After a lap in vain the broker is spared the next one for so long for each message that is there, ...
+/// Pause after a pass in vain, for each message in the queue, ...
 const FOR_EACH: Duration = Duration::from_millis(100);
-/// ... and at most.
+/// ... up to this.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// Tickets of this channel; those below are the consumer's.
+/// Tickets of this channel; smaller ones are the consumer's.
 const OURS: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    /// A passive declare was sent: how many are there?
+    /// A passive declare is sent, for the number of messages.
     Counting,
-    /// The exclusive queue was declared; so many are there.
+    /// The exclusive queue is declared; with the number of messages.
     Locking(u32),
     Lap,
 }
 
-/// A message that was fetched and is not acked.
+/// A fetched, unacked message.
 #[derive(Debug)]
 struct Held {
     publication: Publication,
-    /// The cause that it says; empty: none.
+    /// From its header; empty: none.
     cause: ShortStr,
-    /// It does not go by itself.
     stays: bool,
-    /// Its user-id was taken out already.
+    /// Its user-id was removed already.
     hidden: bool,
-    /// It could be published nowhere: it waits for the next lap.
+    /// Not publishable: waits for the next pass.
     stuck: bool,
 }
 
@@ -77,22 +77,21 @@ pub(super) struct Parked {
     queue: ShortStr,
     lock: ShortStr,
     state: State,
-    /// The link is up, and the publisher takes what is fetched.
+    /// The link is up, and the publisher accepts messages.
     active: bool,
     open: bool,
-    /// When the last lap ended, or was not begun.
+    /// End of the last pass, or when it was skipped.
     rested: Mono,
-    /// When the last lap ended, if it was in vain and policies have not changed since. With as many messages as it left, if all of those stay.
+    /// End of the last pass, if it was in vain and policies are unchanged. With the number of
+    /// messages left, if all of those must stay.
     vain: Option<(Mono, Option<usize>)>,
     changes: u32,
-    /// No lap begins before this time.
     not_before: Mono,
-    /// Still to be fetched in this lap.
+    /// Messages left in this pass.
     left: u32,
-    /// A `basic.get` has no answer yet.
     fetching: bool,
     mover: Mover<Held>,
-    /// How many may be without an outcome now.
+    /// Current limit of messages without an outcome.
     window: usize,
     missing: BTreeSet<ShortStr>,
     resting: Resting,
@@ -102,7 +101,6 @@ pub(super) struct Parked {
 // === impl Parked ===
 
 impl Parked {
-    /// Nothing is known of that queue yet.
     pub(super) fn new(queue: ShortStr, lock: ShortStr, now: Now) -> Parked {
         Parked {
             queue,
@@ -124,14 +122,14 @@ impl Parked {
         }
     }
 
-    /// The link is up, and the publisher takes what is fetched.
+    /// The link is up, and the publisher accepts messages.
     pub(super) fn begin(&mut self, now: Now) {
         self.active = true;
         self.rested = now.mono;
         self.vain = None;
     }
 
-    /// The link is lost; `fault`: because of what the broker should have done on it.
+    /// The link is lost; `fault`: because of a delivery.
     pub(super) fn fault(&mut self, fault: bool, now: Now) {
         if fault && self.fetching {
             self.not_before = now.mono.after(AFTER_FAULT);
@@ -139,7 +137,7 @@ impl Parked {
         self.active = false;
     }
 
-    /// The channel is gone: the broker has all again that was not acked.
+    /// The channel is gone: the broker has requeued unacked messages.
     pub(super) fn closed(&mut self, now: Now) {
         self.open = false;
         self.mover.forget(PARKED);
@@ -151,7 +149,8 @@ impl Parked {
         self.active = false;
     }
 
-    /// The publisher is away, and has forgotten what it had: nothing of that will have an outcome. It has the first turn when there is one.
+    /// The publisher is unavailable, and has forgotten its items: they get no outcome, and
+    /// wait for the next pass.
     pub(super) fn forgotten(&mut self) {
         self.end();
         for (_, held) in self.mover.held_mut() {
@@ -159,23 +158,22 @@ impl Parked {
         }
     }
 
-    /// Messages that will have an outcome.
     pub(super) fn held(&self) -> usize {
         self.mover.held().filter(|(_, held)| !held.stuck).count()
     }
 
-    /// Whether a refusal on the channel is worth telling: that another proxy is at it is not.
+    /// Whether to report a refusal on the channel: not if another proxy is at work.
     pub(super) fn is_locking(&self) -> bool {
         matches!(self.state, State::Locking(_))
     }
 
-    /// When [`Parked::timeout`] wants to be called. `every`: the setting, zero for never.
+    /// `every`: the setting; zero for never.
     pub(super) fn deadline(&self, every: Duration) -> Option<Mono> {
         let waits = self.active && self.state == State::Idle && !every.is_zero();
         waits.then(|| self.rested.after(every).max(self.not_before))
     }
 
-    /// Begins a lap when it is time.
+    /// Begins a pass when it is due.
     pub(super) fn timeout(&mut self, every: Duration, changes: u32, now: Now, fx: &mut Effects) {
         if self.deadline(every).is_none_or(|due| now.mono < due) {
             return;
@@ -191,10 +189,10 @@ impl Parked {
         reply::declare_queue(out, PARKED, &self.queue, QueueDeclare::PASSIVE, &[]);
     }
 
-    /// A frame of the channel, but for its close.
+    /// A frame of the channel, except its close.
     ///
     /// # Errors
-    /// What the broker did wrong.
+    /// When the broker violates the protocol.
     pub(super) fn frame(
         &mut self,
         frame: Frame<'_>,
@@ -253,7 +251,7 @@ impl Parked {
         }
     }
 
-    /// One message, whole: to its target, or to the end of its queue.
+    /// A complete message: to its target, or to the end of its queue.
     fn fetched(&mut self, mut delivery: Delivery, settings: &Settings, now: Now, fx: &mut Effects) {
         let Some(content) = delivery.content() else {
             // Nobody can put it to the end. It is not acked, so it returns when the channel ends.
@@ -310,7 +308,7 @@ impl Parked {
         }
     }
 
-    /// The publisher's answer. False: it is about something else.
+    /// An outcome. False: not of a parked message.
     pub(super) fn settle(
         &mut self,
         ticket: Ticket,
@@ -360,7 +358,7 @@ impl Parked {
         true
     }
 
-    /// What every call ends with: the next message is fetched while there is room for it, or the lap is over.
+    /// Fetches the next message if there is room, or ends the pass.
     pub(super) fn after(&mut self, room: usize, now: Now, fx: &mut Effects) {
         self.mover.flush(fx);
         if self.state != State::Lap || self.fetching {
@@ -428,12 +426,12 @@ impl Held {
     }
 }
 
-/// Whether some of the queues may have got it all the same.
+/// Whether some queues may have received it anyway.
 fn may_have_copied(cause: Cause) -> bool {
     matches!(cause, Cause::Nacked | Cause::TimedOut)
 }
 
-/// Its user-id is not ours to publish.
+/// Hides a user-id that the proxy may not publish.
 fn hide_user(publication: &mut Publication, own_user: &[u8]) {
     if publication.purpose == Purpose::Tail {
         let hidden = without_user_id(&publication.content.properties);

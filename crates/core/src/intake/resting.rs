@@ -8,12 +8,11 @@ use std::collections::BTreeMap;
 
 use crate::amqp::ids::ShortStr;
 
-/// Targets remembered at most. What is meant for others is tried in each lap.
+/// Remembered targets. Others are tried in each pass.
 const MOST: usize = 1_000;
-/// Laps between two attempts, at most.
+/// Maximum passes between two attempts.
 const LONGEST: u64 = 8;
 
-/// Exchange and routing key.
 pub(super) type Target = (ShortStr, ShortStr);
 
 #[derive(Debug, Default)]
@@ -24,18 +23,18 @@ pub(super) struct Resting {
 
 #[derive(Debug)]
 struct Rest {
-    /// The lap in which the next message is tried.
+    /// The pass of the next attempt.
     next: u64,
-    /// How many laps lie between the last attempt and that one.
+    /// Passes between the last attempt and that one.
     laps: u64,
-    /// One message was tried in this lap.
+    /// An attempt was made in this pass.
     tried: bool,
 }
 
 // === impl Resting ===
 
 impl Resting {
-    /// A lap is over, or was not begun: what it has tried has an outcome, or never will have one.
+    /// A pass is over or was skipped: its attempts have an outcome, or never will.
     pub(super) fn lap(&mut self) {
         self.lap += 1;
         for rest in self.targets.values_mut() {
@@ -43,7 +42,7 @@ impl Resting {
         }
     }
 
-    /// Whether a message may be published to the target in this lap.
+    /// Whether a message may be published to the target in this pass.
     pub(super) fn may_try(&mut self, target: &Target) -> bool {
         let lap = self.lap;
         self.targets.get_mut(target).is_none_or(|rest| {
@@ -53,7 +52,6 @@ impl Resting {
         })
     }
 
-    /// The target did not take one.
     pub(super) fn refused(&mut self, target: Target) {
         let is_full = self.targets.len() >= MOST;
         match self.targets.get_mut(&target) {
@@ -89,7 +87,7 @@ mod tests {
         (short("fan"), short(key))
     }
 
-    /// The laps of `laps` in which somebody tries the target, and how often; each time it is refused.
+    /// Passes with attempts, and their number; all are refused.
     fn tried(resting: &mut Resting, laps: u64) -> Vec<(u64, usize)> {
         let mut tried = Vec::new();
         for lap in 0..laps {

@@ -10,29 +10,28 @@ use crate::registry::policy::Queue;
 
 use super::QueueType;
 
-/// The settings of an intake.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub login: Login,
-    /// The names of its objects.
     pub names: Names,
-    /// For queues whose target is not in the name of their intake exchange.
+    /// For queues whose intake exchange does not name the target.
     pub policies: LivePolicies,
-    /// What is known of queues: for what died while it was away from its queue, or was parked as nobody knew a target.
+    /// For deaths during a delay, and messages parked without a known target.
     pub catalogue: Catalogue,
     pub queue_type: QueueType,
     pub prefetch: u16,
-    /// `max-intake-exchanges`, `intake-bytes` and `max-history`.
+    /// Uses `max-intake-exchanges`, `intake-bytes` and `max-history`.
     pub limits: LiveLimits,
     pub rules: RuleSettings,
-    /// There is a record of redeclared queues: no signal is taken before it counts.
+    /// Redeclared queues are recorded: no signal is taken before the record counts.
     pub recorded: bool,
 }
 
 // === impl Settings ===
 
 impl Settings {
-    /// Where the dead letters of a queue go now, as far as anybody knows. That they go nowhere is known only where the broker would discard them.
+    /// The current target of a queue. "No target" is certain only where the broker would discard
+    /// the message.
     pub(super) fn lookup(&self, queue: &[u8]) -> Lookup {
         let vhost = &self.login.vhost;
         let known = self.catalogue.get(vhost, queue);

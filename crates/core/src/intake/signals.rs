@@ -13,14 +13,12 @@ use crate::registry::policy::Queue;
 
 use super::Settings;
 
-/// What to do with a signal.
 #[derive(Debug)]
 pub(super) enum Decision {
-    /// Hand it to the publisher.
     Publish(Publication),
-    /// Ack it: a rule of RabbitMQ drops the message.
+    /// Ack: a rule of RabbitMQ drops the message.
     Drop(Event),
-    /// Reject it: the broker parks it as it is. Where it was meant to go is not known, or cannot be written down.
+    /// Reject: the broker parks it unchanged. Its target is unknown, or does not fit a header.
     Reject(Event),
 }
 
@@ -52,7 +50,7 @@ pub(super) fn decide(
     decided.unwrap_or_else(|| distrusted(Cause::Implausible))
 }
 
-/// What becomes of a message that died at the broker. `None`: it says nothing we can trust.
+/// For a message that died at the broker. `None`: implausible.
 fn died(
     settings: &Settings,
     rules: &Rules,
@@ -112,7 +110,7 @@ fn died(
     )
 }
 
-/// The message as it died: without what a bridge, or its way back to its queue, has added.
+/// The message at its death, without traces of a bridge or a retry.
 fn before<'a>(
     settings: &Settings,
     content: &'a Content,
@@ -132,7 +130,7 @@ fn parks(publication: Publication, cause: Cause) -> Decision {
     })
 }
 
-/// What becomes of a message that was in a delay queue. `None`: the proxy did not send it there.
+/// For a message from a delay queue. `None`: not sent there by the proxy.
 fn came_back(content: &Content, settings: &Settings, rules: &Rules, now: Wall) -> Option<Decision> {
     let own_user = &settings.login.user;
     let names = &settings.names;
@@ -169,7 +167,7 @@ fn came_back(content: &Content, settings: &Settings, rules: &Rules, now: Wall) -
     })
 }
 
-/// For the parking queue: what says nothing we can trust but where it was meant to go. `None`: that cannot be written into it.
+/// Parks an implausible message with its intended target. `None`: the headers do not fit.
 fn meant_for(
     target: &Target,
     routing_key: &ShortStr,
@@ -189,8 +187,7 @@ fn meant_for(
     })
 }
 
-/// Moves the user-id of a publication into a private header, with the proof that it is the proxy that did; consumers behind the proxy see it
-/// again.
+/// Moves the user-id to a private header, with the proof; consumers behind the proxy see it again.
 pub(super) fn hide_user(publication: &mut Publication, own_user: &[u8]) {
     let hidden = dead_letter::proof::prove(&publication.content.properties, own_user, None);
     if let Some(properties) = hidden {

@@ -67,7 +67,6 @@ fn rig() -> IntakeRig {
     rig_of(settings())
 }
 
-/// The same with other settings.
 fn rig_of(settings: Settings) -> IntakeRig {
     let mut rig = Rig::new(Intake::new(settings, Now::default()));
     rig.up("4.3.6");
@@ -103,7 +102,6 @@ impl IntakeRig {
         self.broker(&method(1, MethodId::QUEUE_BIND_OK, |_| {}));
     }
 
-    /// The broker opens the channel and has all objects.
     fn objects(&mut self) {
         let methods = self.methods();
         assert_eq!(methods[0], (1, MethodId::CHANNEL_OPEN));
@@ -124,12 +122,11 @@ impl IntakeRig {
         self.bind_ok();
     }
 
-    /// The consumer is opened; its prefetch.
+    /// Opens the consumer; returns its prefetch.
     fn consuming(&mut self) -> u16 {
         self.consumes().0
     }
 
-    /// The same, with its name and arguments.
     fn consumes(&mut self) -> (u16, String, Vec<u8>) {
         let sent = self.sent();
         let [open, qos, consume] = &sent[..] else {
@@ -176,7 +173,7 @@ impl IntakeRig {
         self.broker(&content(deliver, 2, content_));
     }
 
-    /// Time passes, and the broker is heard meanwhile.
+    /// Time passes; the broker is not silent.
     fn pass_alive(&mut self, millis: u64) {
         for _ in 0..millis / 1000 {
             self.pass(1000);
@@ -184,12 +181,11 @@ impl IntakeRig {
         }
     }
 
-    /// Whether the publisher was asked to forget what it has since the last call.
+    /// Whether the publisher was told to forget its items, since the last call.
     fn hands_over(&mut self) -> bool {
         std::mem::take(&mut self.fx.out.hand_over)
     }
 
-    /// It has, and takes more.
     fn answered(&mut self) {
         self.input(Input::Publisher(false));
         self.input(Input::Publisher(true));
@@ -211,7 +207,7 @@ impl IntakeRig {
         self.fx.broker.finish().0.clear();
     }
 
-    /// Each owner is a user of its own.
+    /// Each owner has its own user.
     fn ensure(&mut self, owner: u64, exchange: &str) {
         let ensure = Ensure {
             exchange: name(exchange),
@@ -220,7 +216,7 @@ impl IntakeRig {
         self.input(Input::Ensure(Owner(owner), ensure));
     }
 
-    /// Who was answered what since the last call.
+    /// Answers since the last call.
     fn ensured(&mut self) -> Vec<(u64, String, bool)> {
         let ensured = std::mem::take(&mut self.fx.out.ensured);
         ensured
@@ -237,7 +233,7 @@ impl IntakeRig {
         self.input(Input::Settled(outcomes.to_vec()));
     }
 
-    /// Settlements since the last call, as method, tag, multiple.
+    /// Since the last call: method, tag, multiple.
     fn settlements(&mut self) -> Vec<(MethodId, u64, bool)> {
         let sent = self.sent();
         let settles = sent.iter().filter(|sent| sent.channel == 2);
@@ -255,7 +251,7 @@ impl IntakeRig {
     }
 }
 
-/// A message that expired in that queue, as the broker hands it to an intake exchange.
+/// A message that expired in that queue, from an intake exchange.
 fn died_in(queue: &str, body: &str) -> Content {
     with_headers(died(queue, "expired"), body)
 }
@@ -264,7 +260,6 @@ fn died(queue: &str, reason: &str) -> TableBuilder {
     died_from(queue, reason, "")
 }
 
-/// ... to which it had come from that exchange.
 fn died_from(queue: &str, reason: &str, exchange: &str) -> TableBuilder {
     let mut keys = ArrayBuilder::default();
     keys.longstr(b"k");

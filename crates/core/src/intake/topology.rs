@@ -18,11 +18,11 @@ use super::TOPOLOGY;
 use super::exchanges::Exchanges;
 use super::objects::{Object, Objects};
 
-/// Who asks waits so long for a link that comes back, or for a channel.
+/// How long sessions wait for a lost link or channel.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// The consumer stopped: the objects are declared anew, but no sooner after the last time.
+/// After a consumer stopped, objects are declared again, at most this often.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The objects cannot be had, or not be consumed: tried again after [`AGAIN`], doubled each time up to this.
+/// Interval after a refusal: starts at [`AGAIN`], doubles up to this.
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// ```text
@@ -41,40 +41,35 @@ enum State {
     Refused,
 }
 
-/// The broker's code, and its code and words.
 pub(super) type Words = (u16, String);
 
 #[derive(Debug)]
 pub(super) struct Topology {
     objects: Objects,
     state: State,
-    /// What the next answers are about.
+    /// Objects of the next answers.
     awaiting: VecDeque<Object>,
-    /// Objects that exist with other arguments, or may not be declared by us, as the broker says: they are used as they are.
+    /// Objects that exist with other arguments, or that we may not declare: used as they are.
     passive: Vec<(Object, Words)>,
-    /// Those that cannot be had, and need not.
+    /// Unavailable objects that are not required.
     without: Vec<Object>,
-    /// The last of those that are being declared.
+    /// The last object of the current declares.
     last: Object,
     exchanges: Exchanges,
-    /// Those of which the broker's words were told: it is asked again in each life of the link, but that is no news.
+    /// Objects whose refusal was reported. Each link asks again, but that is not news.
     told: Vec<Object>,
-    /// When the objects were declared last.
     declared: Mono,
-    /// When all objects are declared anew.
+    /// When all objects are declared again.
     again: Option<Mono>,
-    /// Until when those who ask may wait; later they are refused at once.
+    /// Until when sessions may wait; later they are refused at once.
     patience: Option<Mono>,
-    /// How often in a row the intake could not be set up.
     refusals: u32,
-    /// Why it cannot, or not all of it.
     refusal: Option<Words>,
 }
 
 // === impl Topology ===
 
 impl Topology {
-    /// Nothing is declared yet.
     pub(super) fn new(objects: Objects, limits: LiveLimits, now: Now) -> Topology {
         Topology {
             objects,
@@ -93,7 +88,6 @@ impl Topology {
         }
     }
 
-    /// The link is up, at a broker of that generation.
     pub(super) fn begin(&mut self, dialect: Dialect, now: Now, fx: &mut Effects) {
         self.objects.at(dialect);
         self.passive.clear();
@@ -115,7 +109,7 @@ impl Topology {
         self.exchanges.doubt();
     }
 
-    /// The consumer stopped: perhaps its queue is gone.
+    /// The consumer stopped: its queue may be gone.
     pub(super) fn again(&mut self, now: Now) {
         if self.state != State::Shut {
             let soonest = self.declared.after(AGAIN).max(now.mono);
@@ -124,23 +118,19 @@ impl Topology {
         }
     }
 
-    /// What the broker refuses.
     pub(super) fn refusal(&self) -> Option<&Words> {
         self.refusal.as_ref()
     }
 
-    /// All objects are there, and are consumed.
     pub(super) fn works(&mut self) {
         self.refusals = 0;
     }
 
-    /// The broker does not let us consume.
     pub(super) fn not_consumed(&mut self, refusal: Words, now: Now) {
         self.exchanges.doubt();
         self.refused(refusal, now);
     }
 
-    /// A session needs an intake exchange.
     pub(super) fn ensure(&mut self, owner: Owner, ensure: Ensure, now: Now, fx: &mut Effects) {
         if !self.exchanges.ask(owner, &ensure, now.mono, fx) {
             return;
@@ -157,7 +147,7 @@ impl Topology {
         }
     }
 
-    /// An answer on the channel. True when the last of our objects is there.
+    /// An answer on the channel. True: all own objects exist.
     pub(super) fn reply(&mut self, id: MethodId, now: Now, fx: &mut Effects) -> bool {
         if !matches!(
             id,
@@ -179,7 +169,7 @@ impl Topology {
         false
     }
 
-    /// The broker closed the channel over what it would have answered next. True when that is worth telling.
+    /// The broker closed the channel instead of its next answer. True: worth reporting.
     pub(super) fn closed(&mut self, code: u16, cause: &str, now: Now, fx: &mut Effects) -> bool {
         let culprit = self.awaiting.pop_front();
         self.awaiting.clear();
@@ -247,13 +237,12 @@ impl Topology {
         }
     }
 
-    /// Lets nobody wait any longer, as nobody can say when the exchanges could be declared.
+    /// Refuses all waiting sessions: it is unknown when exchanges can be declared.
     pub(super) fn give_up(&mut self, fx: &mut Effects) {
         self.patience = None;
         self.exchanges.give_up(fx);
     }
 
-    /// When [`Topology::timeout`] wants to be called.
     pub(super) fn deadline(&self) -> Option<Mono> {
         [self.again, self.patience].into_iter().flatten().min()
     }

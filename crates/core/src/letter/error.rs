@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::Letter;
 use super::text::line;
 
-/// Characters of a line.
 const LONGEST: usize = 200;
 
 /// Header names. The first one with a text counts.

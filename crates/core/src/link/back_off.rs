@@ -10,13 +10,13 @@
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(100);
-/// Shorter than what a dead letter waits for a link, so that a broker that is there again is found in that time.
+/// Shorter than a dead letter waits for a link, so that a restarted broker is found in time.
 const LONGEST: Duration = Duration::from_secs(4);
-/// After faults the wait is doubled with each so many,
+/// Faults per doubling of the wait,
 const FAULTS: u32 = 8;
-/// and that so often at most: 800 ms.
+/// with at most this many doublings: 800 ms.
 const MOST_DOUBLED: u32 = 3;
-/// After the first refusal; doubled,
+/// After the first refusal; doubles,
 const REFUSED: Duration = Duration::from_secs(1);
 const REFUSED_AT_MOST: Duration = Duration::from_secs(60);
 
@@ -31,7 +31,7 @@ pub(super) struct BackOff {
 // === impl BackOff ===
 
 impl BackOff {
-    /// The core draws no random numbers: the seed comes from outside.
+    /// The core has no random numbers, so the seed is given.
     pub(super) fn new(seed: u64) -> BackOff {
         BackOff {
             failures: 0,
@@ -41,14 +41,13 @@ impl BackOff {
         }
     }
 
-    /// Begins at the shortest wait again.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
         self.faults = 0;
         self.refusals = 0;
     }
 
-    /// The next wait, the broker having closed an open connection over what was said on it.
+    /// After the broker closed an open connection because of our bytes.
     pub(super) fn next_after_fault(&mut self) -> Duration {
         let doubled = (self.faults / FAULTS).min(MOST_DOUBLED);
         self.faults = self.faults.saturating_add(1);
@@ -63,7 +62,7 @@ impl BackOff {
         self.spread(wait)
     }
 
-    /// The next wait, the broker having refused the user.
+    /// After the broker refused the user.
     pub(super) fn next_after_refusal(&mut self) -> Duration {
         let wait = REFUSED.saturating_mul(1 << self.refusals.min(16));
         self.refusals = self.refusals.saturating_add(1);

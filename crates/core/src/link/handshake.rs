@@ -11,7 +11,6 @@ use crate::machine::{Effects, Event, Mono, Now, Role};
 
 use super::{FRAME_MAX, HEARTBEAT, Link, Login, Loss, Reported, State};
 
-/// RabbitMQ's names of what this client understands.
 const CAPABILITIES: [&str; 6] = [
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -22,7 +21,7 @@ const CAPABILITIES: [&str; 6] = [
 ];
 
 impl Link {
-    /// One step of the handshake: whether the link is up, or `None` when that broker cannot be used.
+    /// One step: whether the link is up; `None`: the broker is unsupported.
     pub(super) fn advance<O>(
         &mut self,
         id: MethodId,
@@ -95,7 +94,7 @@ fn start_ok(out: &mut Vec<u8>, role: Role, login: &Login) {
     });
 }
 
-/// What we make of the broker's `connection.tune`.
+/// Our answer to the broker's `connection.tune`.
 fn agree(offer: Tune) -> Tune {
     let limit = |offer: u32, ours: u32| if offer == 0 { ours } else { offer.min(ours) };
     Tune {
@@ -105,7 +104,7 @@ fn agree(offer: Tune) -> Tune {
     }
 }
 
-/// `connection.tune-ok` and, without waiting, `connection.open`.
+/// Sends `connection.tune-ok`, and `connection.open` without waiting.
 fn tune_ok_and_open(out: &mut Vec<u8>, tune: &Tune, vhost: &Vhost) {
     reply::method(out, ChannelId(0), MethodId::CONNECTION_TUNE_OK, |a| {
         a.short(tune.channel_max)
@@ -118,7 +117,7 @@ fn tune_ok_and_open(out: &mut Vec<u8>, tune: &Tune, vhost: &Vhost) {
     });
 }
 
-/// `server-properties.version`; empty when there is none.
+/// `server-properties.version`; may be empty.
 fn version(server_properties: &[u8]) -> Bytes {
     let version = Table(server_properties).get(b"version").ok().flatten();
     Bytes::copy_from_slice(version.and_then(Value::as_longstr).unwrap_or_default())

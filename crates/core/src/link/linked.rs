@@ -6,27 +6,24 @@ use super::{Frame, Link, Loss, Step};
 
 /// A machine with a link. Every call ends with [`Linked::after`].
 pub trait Linked {
-    /// See [`Machine::Input`].
     type Input;
-    /// See [`Machine::Output`].
     type Output: Default;
 
     fn link(&self) -> &Link;
 
     fn link_mut(&mut self) -> &mut Link;
 
-    /// Bytes came: before the first of them is looked at.
+    /// Called before new bytes are processed.
     fn heard(&mut self, _now: Now) {}
 
     fn up(&mut self, now: Now, fx: &mut Effects<Self::Output>);
 
-    /// An alarm of the broker began or ended.
     fn blocked(&mut self, _now: Now, _fx: &mut Effects<Self::Output>) {}
 
-    /// A frame of one of its channels.
+    /// A frame of a channel.
     ///
     /// # Errors
-    /// What the broker did wrong, which costs the connection.
+    /// A violation of the protocol, which ends the connection.
     fn frame(
         &mut self,
         frame: Frame<'_>,
@@ -34,35 +31,30 @@ pub trait Linked {
         fx: &mut Effects<Self::Output>,
     ) -> Result<(), &'static str>;
 
-    /// The connection is over.
     fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects<Self::Output>);
 
-    /// See [`Machine::input`].
     fn told(&mut self, input: Self::Input, now: Now, fx: &mut Effects<Self::Output>);
 
-    /// See [`Machine::drain`].
     fn ends(&mut self, now: Now, fx: &mut Effects<Self::Output>);
 
-    /// See [`Machine::timeout`]; the link has had its turn.
+    /// See [`Machine::timeout`]; after the link's own.
     fn due(&mut self, now: Now, fx: &mut Effects<Self::Output>);
 
-    /// When [`Linked::due`] wants to be called; the link has a deadline of its own.
+    /// Deadline of [`Linked::due`]; the link has its own.
     fn wake(&self) -> Option<Mono>;
 
-    /// What every call ends with.
+    /// Ends every call.
     fn after(&mut self, now: Now, fx: &mut Effects<Self::Output>);
 
-    /// See [`Machine::wants_read`].
     fn reads(&self) -> bool {
         true
     }
 
-    /// What the broker sends is left unread on purpose: that is no silence.
+    /// Bytes are left unread on purpose, so the peer is not silent.
     fn rests(&self) -> bool {
         !self.reads()
     }
 
-    /// See [`Machine::accepts`].
     fn takes(&self) -> bool {
         true
     }

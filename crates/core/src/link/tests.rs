@@ -11,7 +11,7 @@ pub(crate) mod peer;
 
 use self::peer::{Rig, close, open_ok, start, tune};
 
-/// The least machine around a link.
+/// A minimal machine around a link.
 struct Bare {
     link: Link,
     losses: Vec<Loss>,

@@ -48,7 +48,6 @@ impl Wire {
         self.out.is_empty() && self.run.is_empty()
     }
 
-    /// Without the run.
     pub fn buffered(&self) -> usize {
         self.out.len()
     }

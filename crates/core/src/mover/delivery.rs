@@ -8,15 +8,13 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{Deliver, GetOk};
 use crate::letter::{Hash, Letter};
 
-/// The largest message that is kept whole: RabbitMQ's own default limit up to 3.13. Of larger ones only the end is awaited.
+/// Largest message kept whole: RabbitMQ's default limit up to 3.13. Larger ones are skipped.
 const LARGEST: u64 = 128 << 20;
 
-/// How much is kept of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// All of it, unless it is too large.
     Whole,
-    /// So many octets of its body, and the hash of all of them.
+    /// The beginning of its body, and the hash of the whole.
     Begin(usize),
 }
 
@@ -28,7 +26,7 @@ pub(crate) struct Delivery {
     pub(crate) routing_key: ShortStr,
     properties: Bytes,
     body: Vec<u8>,
-    /// Octets of the body: those that are kept at most, all, and those that have come, once the header has.
+    /// Octets of the body: limit, total and received, once the header has come.
     most: usize,
     size: u64,
     came: Option<u64>,
@@ -38,7 +36,7 @@ pub(crate) struct Delivery {
 // === impl Delivery ===
 
 impl Delivery {
-    /// `basic.deliver`, or `basic.get-ok`.
+    /// From `basic.deliver` or `basic.get-ok`.
     pub(super) fn begin(is_got: bool, payload: &[u8]) -> Result<Delivery, Malformed> {
         let (tag, redelivered, exchange, routing_key) = if is_got {
             let of = GetOk::parse(payload)?;
@@ -56,7 +54,6 @@ impl Delivery {
         })
     }
 
-    /// The payload of its header.
     pub(super) fn header(&mut self, payload: &[u8], keep: Keep) -> Result<(), Malformed> {
         self.size = body_size(payload)?;
         self.properties = Bytes::copy_from_slice(payload.get(PREFIX..).ok_or(Malformed)?);
@@ -71,7 +68,6 @@ impl Delivery {
         Ok(())
     }
 
-    /// A body frame.
     pub(super) fn body(&mut self, piece: &[u8]) -> Result<(), Malformed> {
         *self.came.as_mut().ok_or(Malformed)? += piece.len() as u64;
         if let Some(hash) = &mut self.hash {
@@ -83,23 +79,20 @@ impl Delivery {
         Ok(())
     }
 
-    /// True when its last octet has come.
     pub(super) fn is_whole(&self) -> bool {
         self.came.is_some_and(|came| came >= self.size)
     }
 
-    /// Octets of its header and its body.
     pub(crate) fn whole(&self) -> u64 {
         self.size
             .saturating_add((PREFIX + self.properties.len()) as u64)
     }
 
-    /// Octets that are kept of it.
     pub(crate) fn octets(&self) -> usize {
         self.properties.len() + self.body.len()
     }
 
-    /// Takes its content. `None`: it was too large to be kept.
+    /// `None`: it was too large.
     pub(crate) fn content(&mut self) -> Option<Content> {
         (self.body.len() as u64 == self.size).then(|| Content {
             properties: self.properties.clone(),
@@ -107,7 +100,7 @@ impl Delivery {
         })
     }
 
-    /// It as the message at this place.
+    /// As the message at this place.
     pub(crate) fn letter(self, position: u64) -> Letter {
         Letter {
             position,

@@ -4,7 +4,7 @@ use super::*;
 use crate::amqp::frame::{Front, front};
 use crate::amqp::method::Settle;
 
-/// What is written after these decisions: tag, and `*` where all before it are meant.
+/// Frames after these decisions: tag, and `*` for multiple.
 fn written(decisions: &str) -> Vec<String> {
     let mut mover = Mover::new(ChannelId(1), 0);
     let mut fx = Effects::<()>::default();

@@ -161,7 +161,6 @@ impl Item {
         self.publication.content.len()
     }
 
-    /// Identifies it in returns.
     pub(super) fn digest(&mut self) -> Digest {
         let content = &self.publication.content;
         *self.digest.get_or_insert_with(|| Digest::of(content))

@@ -18,41 +18,41 @@ use super::window::Window;
 use super::{LAST, QueueType};
 
 pub(super) const UNREADABLE: &str = "the broker sent what cannot be read";
-/// RabbitMQ's default, which a walk asks for where it may: then no shorter `consumer_timeout` ends it.
+/// RabbitMQ's default, requested where possible, so that a shorter `consumer_timeout` does not end
+/// the walk.
 const HOLDS: Duration = Duration::from_secs(30 * 60);
-/// An argument that only a stream may have: the broker compares it with no other queue, and makes none that has it (S7.3).
+/// A stream-only argument: the broker compares it with no other queue, and makes none that has it
+/// (S7.3).
 const ONLY_STREAMS: &[u8] = b"x-max-age";
-/// No more is read for the sake of an answer when so many octets have come before it, and cannot be taken now.
+/// Limit of octets before a pending answer, if they cannot be processed now.
 const MOST_STASHED: usize = 16 << 20;
-/// So many consumers one after another: what more than 32 hold goes back to a quorum queue without an order (S12.7).
+/// Consumers per walk: a quorum queue requeues messages of more than 32 consumers without an order
+/// (S12.7).
 const MOST_CONSUMERS: u32 = 20;
-/// The broker has its usual time to answer at the end, and as much again for each so many messages that are held, ...
+/// Messages held per unit of the broker's timeout at the end, ...
 const AT_ONCE: u32 = 2_000;
-/// ... up to so many.
+/// ... up to this number.
 const MOST_AWAITED: u64 = 100_000;
 
 #[derive(Debug)]
 pub(super) struct Channel {
     queue: ShortStr,
-    /// Each refusal closes one.
+    /// Each refusal closes a channel.
     number: u16,
     pub(super) queue_type: QueueType,
     pub(super) window: Window,
-    /// It gets messages, and does not consume them.
+    /// Uses `basic.get` instead of a consumer.
     pub(super) gets: bool,
-    /// For so many more there is room since messages were asked for.
+    /// Free room since the last request.
     room: u64,
-    /// Messages that have come, and were not looked at.
     waiting: VecDeque<Delivery>,
-    /// Octets of these.
     stashed: usize,
-    /// Messages that came, and those that were acked, since it holds what it holds.
+    /// Deliveries and acks since it holds its messages.
     pub(super) delivered: u64,
     pub(super) acked: u64,
-    /// All that ever came, and its octets.
     pub(super) taken: u64,
     pub(super) octets: u64,
-    /// The last message had been somebody's before.
+    /// The last message was redelivered.
     pub(super) last_had_come_back: bool,
 }
 
@@ -91,12 +91,12 @@ impl Channel {
         reply::channel_open(out, self.id());
     }
 
-    /// How many messages are there?
     pub(super) fn count(&self, out: &mut Vec<u8>) {
         reply::declare_queue(out, self.id(), &self.queue, QueueDeclare::PASSIVE, &[]);
     }
 
-    /// Is it a queue that stays without consumers? The broker compares `durable` first, then `auto_delete`.
+    /// Does the queue stay without consumers? The broker compares `durable` first, then
+    /// `auto_delete`.
     pub(super) fn compare(&self, durable: bool, out: &mut Vec<u8>) {
         let mut arguments = TableBuilder::default();
         arguments.longstr(ONLY_STREAMS, b"never");
@@ -104,7 +104,8 @@ impl Channel {
         reply::declare_queue(out, self.id(), &self.queue, bits, &arguments.finish());
     }
 
-    /// `as_stream`: what is none refuses that, and says what it is (S12.4). `long`: the queue may have a shorter timeout of its own.
+    /// `as_stream`: other queues refuse that, and reveal their type (S12.4). `long`: the queue may
+    /// have a shorter timeout.
     pub(super) fn consume(&self, as_stream: bool, long: bool, out: &mut Vec<u8>) {
         let mut arguments = TableBuilder::default();
         if as_stream {
@@ -121,7 +122,7 @@ impl Channel {
         reply::cancel(out, self.id(), &self.window.tag());
     }
 
-    /// Behind all acks: the channel may hold some of them back, but not behind this question (S9.1).
+    /// After all acks: the channel may delay some of them, but not behind this question (S9.1).
     pub(super) fn ask_for_acks(&self, out: &mut Vec<u8>) {
         reply::qos(out, self.id(), 1);
     }
@@ -132,7 +133,7 @@ impl Channel {
         }
     }
 
-    /// Where messages are got: as many in the place of those that have gone, but no more than there are.
+    /// For `basic.get`: replaces finished messages, up to the number left.
     pub(super) fn get_more(&mut self, there: u64, out: &mut Vec<u8>) {
         let room = std::mem::take(&mut self.room);
         if self.gets {
@@ -143,7 +144,7 @@ impl Channel {
         }
     }
 
-    /// No message comes any more: all go back to their places.
+    /// No more messages: all are requeued in their places.
     pub(super) fn put_back(&self, harmless: bool, out: &mut Vec<u8>) {
         if harmless {
             reply::nack(out, self.id(), DeliveryTag(0), true, true);
@@ -163,30 +164,27 @@ impl Channel {
         self.waiting.push_back(delivery);
     }
 
-    /// One is acked.
     pub(super) fn acked(&mut self, tag: u64) {
         self.acked += 1;
         self.room += u64::from(self.window.acked(tag));
     }
 
-    /// The oldest message that was not looked at.
+    /// The oldest unprocessed message.
     pub(super) fn next(&mut self) -> Option<Delivery> {
         let whole = self.waiting.pop_front()?;
         self.stashed -= whole.octets();
         Some(whole)
     }
 
-    /// Messages are there that were not looked at.
     pub(super) fn has_next(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// There is room for more of them.
     pub(super) fn has_room(&self) -> bool {
         self.stashed < MOST_STASHED
     }
 
-    /// None of them is wanted any more.
+    /// Drops unprocessed messages.
     pub(super) fn forget_waiting(&mut self) {
         self.waiting.clear();
         self.stashed = 0;
@@ -198,17 +196,15 @@ impl Channel {
         self.delivered - self.acked
     }
 
-    /// It holds as many as it can.
     pub(super) fn has_no_room(&self) -> bool {
         self.consumers_left().is_none() && self.window.is_full()
     }
 
-    /// Octets of a message, on average.
     pub(super) fn usual(&self) -> u64 {
         (self.octets / self.taken.max(1)).max(1)
     }
 
-    /// Octets of memory that the broker needs for what is held, about (S12.10).
+    /// Approximate memory of the broker for held messages (S12.10).
     pub(super) fn weight(&self) -> u64 {
         let each = match self.queue_type {
             QueueType::Quorum => 1 << 10,
@@ -217,13 +213,13 @@ impl Channel {
         self.held() * each
     }
 
-    /// How long the broker may take to answer at the end: for each ack it looks through all that its channel holds, one after another.
+    /// The broker's time to answer at the end: each ack searches all held messages of the channel.
     pub(super) fn patience(&self) -> Duration {
         let held = self.held().min(MOST_AWAITED) as u32;
         LAST * (1 + held / AT_ONCE)
     }
 
-    /// Consumers that it may still have after this one, where their number counts. `None`: this one is one too many already.
+    /// Consumers left after this one, where their number matters. `None`: one too many already.
     pub(super) fn consumers_left(&self) -> Option<u32> {
         match self.queue_type {
             QueueType::Quorum => MOST_CONSUMERS.checked_sub(self.window.number),

@@ -4,92 +4,81 @@ use thiserror::Error;
 
 use super::Moved;
 
-/// What was met, or why nothing was.
+/// A summary, or why there is none.
 pub type Ended = Result<Summary, Failure>;
 
-/// How far a walk has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The broker has let it in, and refuses nothing any more.
+    /// The broker has accepted the login and all questions.
     pub under_way: bool,
-    /// The broker has an alarm, and reads nothing of this connection until that is over: it has been asked something in it.
+    /// The broker has an alarm, and does not read our question until it ends.
     pub blocked: bool,
     pub summary: Summary,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Messages that were ready when it began, if the user may ask that (from 4.3 on this takes the right to configure the queue).
+    /// Ready messages at its beginning, if the user may query that (from 4.3 on this requires
+    /// configure permission).
     pub ready: Option<u64>,
-    /// Other consumers of the queue when it began, if that is known.
+    /// Other consumers at its beginning, if known.
     pub consumers: Option<u64>,
-    /// Messages that it looked at.
     pub seen: u64,
-    /// What kind of queue it is.
     pub queue_type: QueueType,
-    /// Messages that it took; those that it only held are among them, and count each time.
+    /// Messages taken, including repeated ones.
     pub taken: u64,
-    /// Nothing comes to it though the queue has messages.
+    /// The queue has messages, but none arrive.
     pub starves: bool,
-    /// Each message that it took and put back counts as one failed delivery more: a delivery limit may kill it in the end.
+    /// Each requeued message counts one more failed delivery; a delivery limit may kill it.
     pub counted: bool,
-    /// What it put back may stand behind other messages that had come back to the queue before (S12.9).
+    /// Requeued messages may be behind others that were requeued before (S12.9).
     pub reordered: bool,
-    /// Messages that have gone, and may be there all the same: the broker, in an alarm, had not read that they were to go when the connection was cut.
+    /// Moved messages that may still be in the queue: during an alarm, the broker had not read
+    /// their acks when the connection was cut.
     pub unread: u64,
-    /// Why it went no further.
     pub stopped: Stopped,
-    /// What became of those that were meant.
     pub moved: Moved,
 }
 
-/// What a note says of [`Summary::reordered`].
+/// Note for [`Summary::reordered`].
 pub const REORDERED: &str = "what was put back may stand behind other messages that had come back to this quorum queue before";
 
-/// What kind of queue it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueType {
-    /// `classic`, or one that the broker does not name.
+    /// `classic`, or a type that the broker does not name.
     #[default]
     Classic,
     Quorum,
     Stream,
 }
 
-/// Why a walk went no further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stopped {
-    /// There were no more messages.
     #[default]
     End,
-    /// Whoever watched had seen enough.
     Enough,
-    /// [`Bounds::messages`](super::Bounds).
     Messages,
-    /// [`Bounds::octets`](super::Bounds).
     Octets,
-    /// [`Bounds::time`](super::Bounds).
     Time,
-    /// It was paused for too long.
     Paused,
 }
 
-/// Why nothing can be said of the queue. What was taken is back in its place, or will be when the broker notices that the connection is lost.
+/// Why nothing is known of the queue. Messages are requeued, at the latest when the broker notices
+/// the lost connection.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Failure {
-    /// The connection could not be opened, or was lost: in the broker's words, or ours.
+    /// Not opened, or lost: in the broker's words, or ours.
     #[error("{0}")]
     Connection(String),
-    /// The broker knows no such user with this password: in its words.
+    /// Refused credentials: in the broker's words.
     #[error("{0}")]
     Login(String),
-    /// The broker said no: its code and its words.
     #[error("{text}")]
     Refused {
-        /// `530` the user may not enter the vhost, there is none, or there are too many connections; `404` there is no such queue, `403` the user
-        /// may not, or somebody consumes alone, `405` it is exclusive to another connection.
+        /// `530`: vhost forbidden or missing, or too many connections; `404`: no such queue; `403`:
+        /// no permission, or an exclusive consumer; `405`: exclusive to another connection.
         code: u16,
-        /// In its words, with its name of the code: `ACCESS_REFUSED - …`.
+        /// The broker's text with its name of the code: `ACCESS_REFUSED - …`.
         text: String,
     },
     /// Its messages cannot be moved.
@@ -97,33 +86,33 @@ pub enum Failure {
     Stream,
     #[error("the broker does not answer")]
     Silent,
-    /// It takes no messages now.
+    /// The broker accepts no messages now.
     #[error(
         "the broker takes no messages now, as it has an alarm: what was not moved stays in its place"
     )]
     Blocked,
 }
 
-/// Why the broker cancels a consumer of a queue that is there.
+/// Why the broker cancels a consumer of an existing queue.
 pub(super) const DISMISSED: &str = "the broker has cancelled the consumer, and put back what it held: messages were held for longer than its consumer timeout, or the node of the queue is away";
-/// What to do about a timeout of the broker's.
+/// Advice after a timeout of the broker.
 const TIMED_OUT: &str = "begin again, as what has not gone is still there; if that ends in the same way, raise the broker's consumer_timeout (30 minutes by default)";
-/// `ACCESS_REFUSED`: of a connection it is about the login alone.
+/// `ACCESS_REFUSED`: for connections, about the login alone.
 const ACCESS_REFUSED: &str = "403";
-/// `NOT_ALLOWED`: of a connection it is about the vhost, or about what counts connections.
+/// `NOT_ALLOWED`: for connections, about the vhost or a connection limit.
 const NOT_ALLOWED: &str = "530";
 
 // === impl Summary ===
 
 impl Summary {
-    /// It came to the end of what there was for it, but others took messages before or meanwhile: what they hold it did not see. A stream keeps all.
+    /// Saw all of its messages, but others held some before or meanwhile. Streams keep all.
     pub fn is_shared(&self) -> bool {
         let others = self.consumers.is_some_and(|others| others > 0);
         self.some_did_not_come()
             || self.stopped == Stopped::End && self.queue_type != QueueType::Stream && others
     }
 
-    /// It was not given all that were there when it began.
+    /// It received fewer messages than there were at its beginning.
     pub fn some_did_not_come(&self) -> bool {
         self.stopped == Stopped::End
             && self.queue_type != QueueType::Stream
@@ -134,7 +123,7 @@ impl Summary {
 // === impl Failure ===
 
 impl Failure {
-    /// Why a connection ended, as a link says it: the broker's code stands before its words.
+    /// From a link's reason: the broker's code, then its text.
     pub(crate) fn of_connection(cause: String) -> Failure {
         match cause.split_once(' ') {
             Some((ACCESS_REFUSED, text)) => Failure::Login(text.to_owned()),
@@ -146,7 +135,6 @@ impl Failure {
         }
     }
 
-    /// What whoever wanted messages moved does next.
     pub fn next(&self) -> &'static str {
         match self {
             Failure::Connection(text) if text == DISMISSED => TIMED_OUT,
@@ -170,7 +158,7 @@ impl Failure {
 mod tests {
     use super::*;
 
-    /// The words are those of 3.10.8, 4.0.5 and 4.3.6.
+    /// Words of 3.10.8, 4.0.5 and 4.3.6.
     #[test]
     fn a_refused_login_is_not_a_refused_vhost_and_neither_is_a_lost_connection() {
         let of = |cause: &str| Failure::of_connection(cause.to_owned());

@@ -20,17 +20,18 @@ use super::{
     Stopped, Walk,
 };
 
-/// What the refusal of `x-stream-offset` ends with.
+/// End of the refusal of `x-stream-offset`.
 const QUORUM: &str = "rabbit_quorum_queue";
-/// How a refused declare says what differs.
+/// Begin of a refusal that names a difference.
 const INEQUIVALENT: &str = "PRECONDITION_FAILED - inequivalent arg '";
 const DURABLE: &str = "durable'";
 const AUTO_DELETE: &str = "auto_delete'";
-/// Memory of the broker for what is held, at most.
+/// Maximum memory of the broker for held messages.
 const HEAVIEST: u64 = 1 << 30;
 
 impl Walk {
-    /// First as if it were a stream: what is none refuses that, and says what it is. So nobody else has to be asked.
+    /// First as if it were a stream: other types refuse that, and reveal their type. Needs no other
+    /// source.
     fn begin(&mut self, as_stream: bool, now: Now, fx: &mut Effects) {
         let first = match as_stream {
             // It counts nothing, and would begin anew with each consumer.
@@ -48,14 +49,13 @@ impl Walk {
         self.channel.consume(as_stream, long, out);
     }
 
-    /// On a new channel, as what it is.
+    /// On a new channel, with the known type.
     pub(super) fn begin_anew(&mut self, now: Now, fx: &mut Effects) {
         self.until = Some(now.mono.after(BEGINNING));
         self.open(fx);
         self.begin(false, now, fx);
     }
 
-    /// Messages come from now on.
     fn begun(&mut self, now: Now) {
         self.state = State::Walking;
         self.until = Some(self.ends);
@@ -119,7 +119,7 @@ impl Walk {
         Ok(())
     }
 
-    /// How many messages there are: at the beginning, or when none came for a while.
+    /// Number of messages: at the beginning, or after silence.
     fn counted(&mut self, payload: &[u8], now: Now, fx: &mut Effects) -> Result<(), &'static str> {
         let counted = QueueDeclareOk::parse(payload).map_err(|_| UNREADABLE)?;
         let ready = u64::from(counted.message_count);
@@ -159,7 +159,6 @@ impl Walk {
         Ok(())
     }
 
-    /// The broker has closed the channel.
     fn refused(&mut self, code: u16, text: String, now: Now, fx: &mut Effects) {
         match (self.state, code) {
             // From 4.3 on this takes the right to configure the queue; to read it is enough to look at it.
@@ -212,7 +211,6 @@ impl Walk {
         }
     }
 
-    /// What the broker says on the channel of the questions.
     fn answered(&mut self, id: MethodId, frame: Frame<'_>, now: Now, fx: &mut Effects) {
         let answer = match id {
             MethodId::TX_ROLLBACK_OK => Answer::May,
@@ -241,7 +239,8 @@ impl Walk {
         self.end_at_bound(now, fx);
     }
 
-    /// Decides what has come, as far as that may be taken now. What comes behind the end of a walk was not asked for, and goes back like all others.
+    /// Processes received messages as far as possible now. Messages behind the end of a walk are
+    /// requeued like all others.
     pub(super) fn take(&mut self, now: Now, fx: &mut Effects) {
         loop {
             if self.state != State::Walking {
@@ -271,14 +270,13 @@ impl Walk {
         }
     }
 
-    /// It has gone.
     pub(super) fn ack(&mut self, tag: u64) {
         self.moving.mover.ack(tag);
         self.channel.acked(tag);
         self.summary.unread += u64::from(self.moving.rights.has_questions());
     }
 
-    /// Tells the broker what has gone. Where messages are got, as many are got in their place, as a consumer would have them.
+    /// Sends acks. With `basic.get`, fetches as many again.
     pub(super) fn flush(&mut self, fx: &mut Effects) {
         self.moving.mover.flush(fx);
         let there = match self.state {
@@ -292,7 +290,6 @@ impl Walk {
         self.settings.bounds.messages == 0
     }
 
-    /// Whatever ends the walk here does.
     pub(super) fn end_at_bound(&mut self, now: Now, fx: &mut Effects) {
         if self.state != State::Walking {
             return;

@@ -22,29 +22,29 @@ use crate::machine::Now;
 use super::window::LARGEST;
 use super::{Effects, FACTOR, LAST, PAUSE, QueueType, RETURN, State, Stopped, Walk};
 
-/// From here on a `basic.nack` keeps the order of a quorum queue, and does not count as a failed delivery.
+/// From here on a `basic.nack` keeps the order of a quorum queue, and is no failed delivery.
 const NACK_IS_HARMLESS: Version = Version(4, 3, 0);
-/// For the sake of the order it holds messages so much longer than it would, and puts them back before RabbitMQ wants them.
+/// Additional holding time for the sake of order, within RabbitMQ's timeout.
 const PASSING: Duration = Duration::from_secs(5 * 60);
-/// A pause of so long puts back what is held.
+/// A pause of this length requeues held messages.
 const PAUSED: Duration = Duration::from_secs(5 * 60);
-/// What is paused for so long ends: it has a place, of which there are few, and a connection.
+/// A pause of this length ends the walk, which occupies a permit and a connection.
 const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
-/// What is held for so long is put back, and met again.
+/// Held messages are requeued after this time, and met again.
 const HELD: Duration = Duration::from_secs(20 * 60);
-/// A window has room for messages of so many octets in all, as far as those before it tell: a quorum queue sends that to the channel at once, and the
-/// broker keeps it in memory until it is read.
+/// Estimated octets of a window: a quorum queue sends all to the channel at once, and the broker
+/// buffers them.
 const WINDOW_OCTETS: u64 = 128 << 20;
 
 impl Walk {
-    /// As many messages as the queue had when it began, without those that are gone.
+    /// Messages at the beginning, without moved ones.
     pub(super) fn left(&self) -> Option<u64> {
         Some(self.summary.ready?.saturating_sub(self.channel.acked))
     }
 
     // --- how much
 
-    /// Never more than there are: so none is on its way when the last of them was looked at.
+    /// At most the number of messages: so none is in flight after the last one.
     pub(super) fn most_held(&self) -> u64 {
         let wanted = match self.state {
             State::Passing => self.settings.bounds.held,
@@ -96,7 +96,6 @@ impl Walk {
 
     // --- how long
 
-    /// Takes nothing more for a while, or goes on.
     pub(super) fn pause(&mut self, pause: bool, now: Now, fx: &mut Effects) {
         if pause == self.paused.is_some() {
             return;
@@ -112,7 +111,7 @@ impl Walk {
         }
     }
 
-    /// When what is held has to be put back, if messages move.
+    /// Sets when held messages must be requeued, if messages move.
     pub(super) fn shelf_later(&mut self, now: Now) {
         let at = self.began.after(HELD);
         let at = match self.paused.is_some() {
@@ -122,7 +121,7 @@ impl Walk {
         self.shelf = self.moving.wanted().map(|_| at);
     }
 
-    /// What is held is held for long: it is put back, and then it goes on.
+    /// Requeues messages held for too long, and goes on.
     pub(super) fn shelf_is_due(&mut self, now: Now, fx: &mut Effects) {
         let moving = &mut self.moving;
         let goes_on = self.paused.is_some() || moving.gets_on() || self.summary.starves;
@@ -145,7 +144,7 @@ impl Walk {
 
     // --- how it comes back
 
-    /// Each publication has an outcome: what was taken and has not gone is put back, when nothing is on its way any more.
+    /// All outcomes are known: requeues the rest when nothing is in flight.
     pub(super) fn settle(&mut self, now: Now, fx: &mut Effects) {
         let is_settled = self.moving.is_settled();
         if self.state == State::Settling && is_settled {
@@ -168,27 +167,26 @@ impl Walk {
         }
     }
 
-    /// Nothing is taken any more.
     pub(super) fn take_no_more(&mut self, now: Now) {
         self.state = State::Emptying;
         self.until = Some(now.mono.after(LAST));
         self.quiet = Some(now.mono.after(PAUSE));
     }
 
-    /// It holds some of the messages that had come back to a quorum queue, and there are more of them, as far as it knows.
+    /// It holds some of the requeued messages of a quorum queue, and more of them remain, as far as
+    /// it knows.
     fn leaves_some_behind(&self) -> bool {
         let held = self.channel.held();
         let there = self.left().is_none_or(|left| held < left);
         held > 0 && there && self.channel.last_had_come_back
     }
 
-    /// What it puts back does not count as a failed delivery, and comes back in its order.
+    /// Requeueing is no failed delivery, and keeps the order.
     pub(super) fn puts_back_harmlessly(&self) -> bool {
         let harmless = self.link.version().is_some_and(|it| it >= NACK_IS_HARMLESS);
         self.channel.queue_type == QueueType::Quorum && harmless
     }
 
-    /// Nothing is on its way to it any more.
     pub(super) fn take_leave(&mut self, now: Now, fx: &mut Effects) {
         self.state = State::Cancelling;
         self.flush(fx);
@@ -211,7 +209,8 @@ impl Walk {
         self.channel.put_back(harmless, fx.broker.build(&[]));
     }
 
-    /// The broker has closed the channel, and puts back what that held. If nobody else takes messages, the queue counts all of them again soon.
+    /// The broker closed the channel, and requeues its messages. Without other consumers the queue
+    /// soon counts all of them.
     pub(super) fn is_back(&mut self, now: Now, fx: &mut Effects) {
         if std::mem::take(&mut self.restarts) {
             self.state = State::Shelved;

@@ -25,55 +25,54 @@ use super::away::{Away, Stage};
 use super::rights::{Answer, Rights};
 use super::{Bounds, FACTOR, FIRST, Move, Output, Task};
 
-/// So many messages that stay a redrive holds at most. It remembers none of them, but the broker does, with some hundred octets for each.
+/// Maximum messages that a redrive passes over and holds. Only the broker remembers them, with some
+/// hundred octets each.
 pub const MOST_HELD: u64 = 1_000_000;
-/// Publications without an outcome at once: as many, ...
+/// Pending publications: this number, ...
 pub const MOST_AWAY: usize = 256;
-/// ... and so many octets, unless one is larger.
+/// ... and these octets, unless one is larger.
 const MOST_OCTETS_AWAY: usize = 4 << 20;
-/// While nobody can publish, it is tried again after this.
+/// Retry interval while nothing can be published.
 const AGAIN: Duration = Duration::from_secs(1);
-/// With a rate no more is held than that moves in so many seconds, besides what stays: RabbitMQ wants each message back in time.
+/// With a rate, holds no more than moves in this many seconds, besides messages that stay: RabbitMQ
+/// limits the holding time.
 const SOON: u64 = 60;
-/// So many reasons to stay are told apart: the broker's words may name the key.
+/// Distinct reasons to stay: the broker's words may include the key.
 const MOST_REASONS: usize = 32;
-/// All others are counted as this.
 const MORE_REASONS: &str = "other reasons";
-/// The reason to stay of what the broker has not been asked about, or did not answer in time.
+/// For messages whose permission was not checked in time.
 const UNANSWERED: &str = "the broker has not said whether the user may publish it";
-/// A walk that was held up may catch up with its rate for so long.
+/// How much delay the rate may catch up.
 const CATCHES_UP: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Messages that are gone from the queue.
     pub gone: u64,
-    /// Messages that were meant, and stay: why, and how many.
+    /// Selected messages that stay, by reason.
     pub stay: BTreeMap<String, u64>,
-    /// The publisher cannot publish now.
+    /// The publisher is not available.
     pub waits: bool,
 }
 
-/// The decisions of a walk, and its books.
 #[derive(Debug)]
 pub(super) struct Moving {
     task: Task,
     bounds: Bounds,
     /// Whether the user may publish them.
     pub(super) rights: Rights,
-    /// Those that wait for an answer of the broker stand last, as none may overtake them.
+    /// Those waiting for permission are at the end: none may overtake them.
     pub(super) mover: Mover<Away>,
-    /// None goes before that, if there is a rate.
+    /// Earliest next message, with a rate.
     next: Mono,
     again: Option<Mono>,
-    /// Since when nobody can publish.
+    /// Since when nothing can be published.
     pub(super) waits_since: Option<Mono>,
-    /// Nothing waits for a publisher any more: somebody has cancelled it.
+    /// Cancelled: nothing waits for a publisher any more.
     pub(super) given_up: bool,
-    /// What it holds is put back, to be met again.
+    /// Held messages are requeued, to be met again.
     puts_down: bool,
     pub(super) moved: Moved,
-    /// Of those that are gone, so many were when it began to hold what it holds.
+    /// Moved messages before the current held ones.
     gone_before: u64,
 }
 
@@ -96,7 +95,7 @@ impl Moving {
         }
     }
 
-    /// What is to go; `None`: it only looks.
+    /// `None`: browses only.
     pub(super) fn wanted(&self) -> Option<&Move> {
         match &self.task {
             Task::Look(_) => None,
@@ -104,7 +103,7 @@ impl Moving {
         }
     }
 
-    /// The exchange and the key of each message, if they are published there.
+    /// Exchange and key of each message, if fixed.
     fn exchange(&self) -> Option<(&ShortStr, Option<&ShortStr>)> {
         match &self.wanted()?.to.as_ref()?.to {
             Destination::Exchange {
@@ -115,7 +114,7 @@ impl Moving {
         }
     }
 
-    /// What the user needs in any case, if messages are published.
+    /// The permission that is needed in any case.
     pub(super) fn first_question(&self) -> Option<Route> {
         self.wanted()?.to.as_ref()?;
         let none = ShortStr::EMPTY;
@@ -123,14 +122,13 @@ impl Moving {
         Some(Route::new(exchange, key.unwrap_or(&none)))
     }
 
-    /// The broker's first answer does not let the user publish anything.
+    /// The first answer forbids every publish.
     pub(super) fn is_barred(&self, answer: &Answer) -> bool {
         let own_keys = matches!(self.exchange(), Some((exchange, None)) if !exchange.is_empty());
         // Each message has a key of its own, and that is asked for later.
         *answer != Answer::May && !(own_keys && answer.is_of_topic())
     }
 
-    /// Deliveries that it may hold at most.
     pub(super) fn most_held(&self) -> u64 {
         match self.task {
             Task::Look(_) => self.bounds.messages,
@@ -138,13 +136,13 @@ impl Moving {
         }
     }
 
-    /// What the rate moves in [`SOON`].
+    /// Messages per [`SOON`] at the rate.
     fn soon(&self) -> Option<u64> {
         let rate = self.wanted()?.per_second?;
         Some(u64::from(rate.get()) * SOON)
     }
 
-    /// The window that it begins with: with a filter it is not known how many have to be passed, else no more than are wanted, or than the rate moves
+    /// First window: with a filter, unknown; else at most the wanted number, or what the rate moves
     /// soon.
     pub(super) fn first_window(&self) -> u64 {
         let soon = self.soon().unwrap_or(u64::MAX);
@@ -157,8 +155,8 @@ impl Moving {
         }
     }
 
-    /// So many more than these may be held now: none while more than half of them are to go; with a rate, as many as have no more among them that go
-    /// soon, if they are like those that came.
+    /// How many more may be held: none while more than half are to be moved; with a rate, as many
+    /// as would contain enough to move soon, judging by earlier ones.
     pub(super) fn more(&self, held: u64) -> u64 {
         if self.wanted().is_none() {
             return held * (FACTOR - 1);
@@ -175,33 +173,32 @@ impl Moving {
         more.min(soon.unwrap_or(more))
     }
 
-    /// Some have gone since it holds what it holds, or will, or would if they could be published.
+    /// Some held messages have moved, or will, or would if publishable.
     pub(super) fn gets_on(&self) -> bool {
         self.moved.gone > self.gone_before || self.mover.count() > 0 || self.moved.waits
     }
 
-    /// As many as wanted have gone, or are on their way.
+    /// The wanted number has moved or is in flight.
     pub(super) fn is_done(&self) -> bool {
         let goes = self.moved.gone + self.mover.count() as u64;
         self.wanted().is_some_and(|wanted| goes >= wanted.most)
     }
 
-    /// More that stay would be too many.
+    /// The maximum of staying messages is reached.
     pub(super) fn holds_enough(&self) -> bool {
         self.wanted().is_some() && self.mover.left >= self.bounds.held
     }
 
-    /// Some messages stay, or wait until they can go.
     pub(super) fn holds_any(&self) -> bool {
         self.mover.left > 0 || self.moved.waits
     }
 
-    /// Every message that was handed over has an outcome.
+    /// All published messages have an outcome.
     pub(super) fn is_settled(&self) -> bool {
         self.mover.count() == 0
     }
 
-    /// Until when no message may be taken. `None`: one may be taken now; `Some(None)`: nobody knows.
+    /// Until when no message may be taken. `None`: no wait; `Some(None)`: unknown.
     pub(super) fn rests(&self, now: Now) -> Option<Option<Mono>> {
         let is_full = self.mover.count() >= MOST_AWAY || self.mover.octets >= MOST_OCTETS_AWAY;
         if is_full || self.moved.waits {
@@ -210,13 +207,13 @@ impl Moving {
         (now.mono < self.next).then_some(Some(self.next))
     }
 
-    /// When messages are handed over again, or an answer is late.
+    /// When to publish again, or when an answer is late.
     pub(super) fn deadline(&self) -> Option<Mono> {
         let both = [self.again, self.rights.deadline()];
         both.into_iter().flatten().min()
     }
 
-    /// What becomes of a message: it stays, is handed over, or waits for an answer. True: it is gone.
+    /// A message stays, is published, or waits for permission. True: it is gone.
     pub(super) fn take(
         &mut self,
         letter: Letter,
@@ -273,7 +270,7 @@ impl Moving {
         false
     }
 
-    /// The broker's answer to the oldest question: what may be published now is.
+    /// The answer to the oldest question: publishes what is permitted now.
     pub(super) fn answered(&mut self, answer: Answer, out: &mut Output) {
         let refused = answer != Answer::May;
         let answer = match self.exchange().is_none() && answer.is_of_no_use() {
@@ -315,7 +312,7 @@ impl Moving {
         last.is_some_and(|(_, away)| away.waits())
     }
 
-    /// The outcome of a publication: the delivery to ack, if it is gone.
+    /// An outcome; returns the delivery to ack.
     pub(super) fn settled(
         &mut self,
         ticket: Ticket,
@@ -353,8 +350,8 @@ impl Moving {
         None
     }
 
-    /// Nothing can be bound to its queue, as that is exclusive to another connection or gone: it is handed over again, for the default exchange. False: it
-    /// was for that already.
+    /// Its queue cannot be bound, being exclusive or gone: publishes over the default exchange.
+    /// False: it already was.
     fn goes_by_default(&mut self, ticket: Ticket, dialect: Dialect, now: Now) -> bool {
         let Some((_, away)) = self.mover.of(ticket) else {
             return false;
@@ -375,7 +372,7 @@ impl Moving {
         true
     }
 
-    /// Hands over again what has to be now.
+    /// Publishes again what is due.
     pub(super) fn again(&mut self, now: Now, out: &mut Output) {
         if self.again.take_if(|at| *at <= now.mono).is_none() {
             return;
@@ -389,7 +386,7 @@ impl Moving {
         }
     }
 
-    /// Nothing is handed over any more: what waits for that stays.
+    /// No more publishing: waiting messages stay.
     pub(super) fn give_up(&mut self) {
         self.given_up = true;
         for (tag, why) in self.withdraw() {
@@ -397,7 +394,7 @@ impl Moving {
         }
     }
 
-    /// All that is held goes back, and is met again: only what has no outcome yet is waited for.
+    /// Requeues all held messages, to be met again; only pending outcomes are awaited.
     pub(super) fn put_down(&mut self) {
         self.moved.waits = false;
         for (tag, _) in self.withdraw() {
@@ -406,7 +403,7 @@ impl Moving {
         self.puts_down = true;
     }
 
-    /// What the publisher does not have: the deliveries, and why each of them would stay.
+    /// Deliveries without a pending publish, and why each would stay.
     fn withdraw(&mut self) -> Vec<(u64, String)> {
         self.again = None;
         let back = self.mover.held();
@@ -418,7 +415,6 @@ impl Moving {
         back.collect()
     }
 
-    /// Nothing is held any more.
     pub(super) fn begin_anew(&mut self) {
         self.gone_before = self.moved.gone;
         self.moved.stay.clear();

@@ -33,7 +33,8 @@ impl Once {
         link.goodbye(now, fx);
     }
 
-    /// What every call ends with: when it is over, once, whether it failed. The events of its link are for the user, not for the log.
+    /// Ends every call: reports the result once. Events of its link are for the user, not for the
+    /// log.
     pub(crate) fn over<O>(&mut self, fx: &mut Effects<O>) -> Option<Result<(), Failure>> {
         for event in fx.events.drain(..) {
             if let Event::LinkDown { cause, .. } | Event::VhostNative { cause } = event
@@ -47,7 +48,7 @@ impl Once {
         is_news.then(|| self.failure.take().map_or(Ok(()), Err))
     }
 
-    /// It wants no second connection.
+    /// Never reconnects.
     pub(crate) fn course(&self, link: &Link) -> Flow {
         match link.flow() {
             Flow::Reconnect(_) if self.told => Flow::Finish,

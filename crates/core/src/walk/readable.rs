@@ -21,16 +21,16 @@ use crate::machine::{Flow, Mono, Now, Role};
 use super::Failure;
 use super::once::Once;
 
-/// The only channel: opened for each question.
+/// Reopened for each question.
 const CHANNEL: ChannelId = ChannelId(1);
 
-/// For each queue, in their order: nothing if it may be read, else why not.
+/// In the order of the queues: `None` if readable, else the reason.
 pub type Answers = Vec<Option<Failure>>;
 
-/// How it ended: comes once, last.
+/// Comes once, last.
 pub(super) type Output = Option<Result<Answers, Failure>>;
 
-/// All that it wants done.
+/// Effects of these questions.
 type Effects = crate::machine::Effects<Output>;
 
 #[derive(Debug)]
@@ -38,7 +38,6 @@ pub struct Readable {
     link: Link,
     left: VecDeque<ShortStr>,
     answers: Answers,
-    /// When the broker has to have answered all of them.
     until: Mono,
     once: Once,
 }
@@ -46,7 +45,7 @@ pub struct Readable {
 // === impl Readable ===
 
 impl Readable {
-    /// Questions that want their connection, and may take so long.
+    /// `within`: limit for all answers.
     pub fn new(login: Login, queues: Vec<ShortStr>, within: Duration, now: Now) -> Readable {
         Readable {
             link: Link::new(Role::Walk, login),
@@ -57,7 +56,6 @@ impl Readable {
         }
     }
 
-    /// Asks for the first of those that are left.
     fn ask(&mut self, now: Now, fx: &mut Effects) {
         let Some(queue) = self.left.front() else {
             return self.once.end(&mut self.link, now, fx);

@@ -24,38 +24,34 @@ use crate::amqp::table::{ArrayBuilder, TableBuilder};
 use crate::dead_letter::redrive::Route;
 use crate::machine::Mono;
 
-/// The channel of the questions. The first channel counts the messages.
+/// For questions. The first channel counts the messages.
 pub(super) const QUESTIONS: ChannelId = ChannelId(2);
-/// So many answers are remembered; beyond that all are forgotten, and asked for again.
+/// Remembered answers; beyond this number all are dropped.
 const MOST_KNOWN: usize = 1_024;
-/// What a refusal says that is about the key, and not about the exchange.
+/// A refusal because of the key, not the exchange.
 const TOPIC: &str = "access to topic '";
-/// What it says of an exchange to which nobody can publish; the right to write to it was looked at before.
+/// An exchange that accepts no publish; write permission was checked before.
 const INTERNAL: &str = "cannot publish to internal exchange";
 const CC: &[u8] = b"CC";
-/// Without it an exchange of the type `x-recent-history` would remember the empty message.
+/// Prevents an `x-recent-history` exchange from storing the empty message.
 const NO_STORE: &[u8] = b"x-recent-history-no-store";
 /// The property flag of `headers`.
 const HEADERS: [u8; 2] = [0x20, 0];
 
-/// What the broker says of an exchange and a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The user may publish so.
     May,
-    /// The user may not: the broker's code, and its words.
+    /// The broker's code, and its text.
     Not(u16, String),
 }
 
-/// The questions of one walk.
 #[derive(Debug, Default)]
 pub(super) struct Rights {
-    /// Those without an answer, in the order of their questions.
     asked: VecDeque<Route>,
-    /// So many of them the broker was sent.
+    /// How many of them were sent.
     sent: usize,
     known: BTreeMap<Route, Answer>,
-    /// Until when there has to be an answer.
+    /// Deadline of the next answer.
     until: Option<Mono>,
     is_open: bool,
 }
@@ -63,12 +59,11 @@ pub(super) struct Rights {
 // === impl Answer ===
 
 impl Answer {
-    /// It is about the key, and not about the exchange.
     pub(super) fn is_of_topic(&self) -> bool {
         matches!(self, Answer::Not(_, text) if text.contains(TOPIC))
     }
 
-    /// The user may write to that exchange, which is gone or internal.
+    /// The user may write to it, but it is gone or internal.
     pub(super) fn is_of_no_use(&self) -> bool {
         matches!(self, Answer::Not(code, text) if *code == NOT_FOUND || text.contains(INTERNAL))
     }
@@ -77,7 +72,7 @@ impl Answer {
 // === impl Rights ===
 
 impl Rights {
-    /// What is known of that. `None`: the broker is asked next time, or was asked.
+    /// `None`: unknown; asked or to be asked.
     pub(super) fn of(&mut self, route: &Route) -> Option<&Answer> {
         // For the default exchange the broker was asked first of all.
         if route.exchange.is_empty() {
@@ -93,7 +88,7 @@ impl Rights {
         self.asked.push_back(route);
     }
 
-    /// Asks the broker, which has to answer until then.
+    /// `until`: deadline of the answer.
     pub(super) fn ask(&mut self, until: Mono, out: &mut Vec<u8>) {
         if self.asked.is_empty() {
             return;
@@ -112,7 +107,8 @@ impl Rights {
         }
     }
 
-    /// The answer to the oldest question, if there is one. A refusal has closed the channel: what was asked behind it is asked again.
+    /// The answer to the oldest question. A refusal has closed the channel: later questions are
+    /// sent again.
     pub(super) fn answered(&mut self, answer: &Answer, refused: bool) -> Option<Route> {
         self.until = None;
         self.is_open = !refused;
@@ -131,12 +127,10 @@ impl Rights {
         Some(route)
     }
 
-    /// The broker was sent questions that it has not answered.
     pub(super) fn has_questions(&self) -> bool {
         self.sent > 0
     }
 
-    /// When the answer is late.
     pub(super) fn deadline(&self) -> Option<Mono> {
         self.until
     }
@@ -147,7 +141,7 @@ impl Rights {
     }
 }
 
-/// What is published, and rolled back. 4.3 looks at the topics of `CC`, too (S12.5).
+/// Published and rolled back. 4.3 also checks the topics of `CC` (S12.5).
 fn question(cc: &[ShortStr]) -> Content {
     let mut headers = TableBuilder::default();
     headers.boolean(NO_STORE, true);

@@ -12,26 +12,23 @@ use crate::link::Login;
 use crate::machine::{Now, Publication};
 use crate::objects::{Names, OwnObject};
 
-/// Where to go, and how far.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The vhost, and in whose name.
     pub login: Login,
     pub queue: ShortStr,
     pub bounds: Bounds,
-    /// What becomes of the messages.
     pub task: Task,
 }
 
-/// What becomes of the messages on a walk.
 #[derive(Clone, Debug)]
 pub enum Task {
     Look(Bodies),
-    /// Some go. How many there are has to be known: a walk that sends messages back could meet the same ones for ever.
+    /// Moves some. Requires the number of messages: otherwise a walk that sends messages back could
+    /// meet them again forever.
     Move(Box<Move>),
 }
 
-/// How much is kept of a body that was looked at.
+/// How much of a body is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bodies {
     /// As much as filters search.
@@ -39,49 +36,43 @@ pub enum Bodies {
     Whole,
 }
 
-/// How far a walk goes. Whatever is met first ends it.
+/// The first limit reached ends the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// How many messages it passes at most. Of none it learns only how many there are.
+    /// Messages passed. 0: only counts them.
     pub messages: u64,
-    /// How many messages that stay in the queue it holds at most: until the end of the walk nobody else sees them.
+    /// Messages passed over and held: hidden from others until the end.
     pub held: u64,
-    /// How many octets of messages it passes at most.
     pub octets: u64,
-    /// So long, from the first call on.
     pub time: Duration,
 }
 
-/// Which messages go, where, and how fast.
+/// Selection, destination and rate.
 #[derive(Clone, Debug)]
 pub struct Move {
     pub filter: Filter,
-    /// How many messages it moves at most.
     pub most: u64,
-    /// How many messages it moves in a second at most.
     pub per_second: Option<NonZeroU32>,
-    /// Where they go; `None`: nowhere, they are removed, ...
+    /// `None`: removed, ...
     pub to: Option<Redrive>,
-    /// ... or rejected: the broker dead-letters them.
+    /// ... or rejected, so that the broker dead-letters them.
     pub rejects: bool,
-    /// The user of the publisher's link.
     pub own_user: ShortStr,
-    /// The names of the proxy's own queues.
     pub names: Names,
 }
 
 // === impl Move ===
 
 impl Move {
-    /// It is published to an exchange of ours that leads to its queue alone.
+    /// Published over an exchange for its queue alone.
     pub(super) fn leads_to_one(&self, publication: &Publication) -> bool {
         let object = self.names.parse(&publication.exchange);
         matches!(object, Some(OwnObject::ReturnExchange(_)))
     }
 
-    /// What is published for it. `with_key`: back in its queue, its key has to be its own, as the broker may route it by that when it kills it
-    /// again. Whether it does is not known here: that depends on who declared the queue, and how. So it goes by an exchange that leads to that queue
-    /// alone; else by the default exchange.
+    /// The publication. `with_key`: back to its queue with its own key, which the broker may route
+    /// by at the next death. Whether it does depends on the declare of the queue, so the message
+    /// goes over an exchange for that queue alone; else over the default exchange.
     pub(super) fn sent(
         &self,
         redrive: &Redrive,

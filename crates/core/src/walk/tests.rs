@@ -57,7 +57,7 @@ fn rig_of(task: Task, bounds: Bounds) -> WalkRig {
     ))
 }
 
-/// On a queue of that type, with so many messages; deliveries are awaited.
+/// With this type and number of messages; awaits deliveries.
 fn walking(version: &str, queue_type: &str, ready: u32, bounds: Bounds) -> WalkRig {
     let mut rig = rig(bounds);
     rig.up(version);
@@ -71,12 +71,10 @@ impl WalkRig {
         self.machine.channel.id().0
     }
 
-    /// It has asked how many there are.
     fn counted(&mut self, channel: u16, ready: u32) {
         self.counted_with(channel, ready, 2);
     }
 
-    /// The same, and with so many consumers.
     fn counted_with(&mut self, channel: u16, ready: u32, consumers: u32) {
         let sent = self.sent();
         let asked = sent.last().expect("a question");
@@ -86,7 +84,6 @@ impl WalkRig {
         }));
     }
 
-    /// It finds out what the queue is, and consumes it so.
     fn is_of_type(&mut self, queue_type: &str) {
         let asked = consumed(&self.sent());
         assert_eq!(asked, Some(true), "as a stream");
@@ -116,7 +113,6 @@ impl WalkRig {
         self.is_delivered(key, properties, body, false);
     }
 
-    /// It had been somebody's before.
     fn comes_again(&mut self, key: &str) {
         self.is_delivered(key, Bytes::from_static(&[0, 0]), "", true);
     }
@@ -139,14 +135,14 @@ impl WalkRig {
         self.broker(&content(deliver, channel, &message));
     }
 
-    /// It has cancelled; what it does then. And the broker does so, too.
+    /// After its cancel and the broker's: what it does then.
     fn puts_back(&mut self) -> Vec<MethodId> {
         let channel = self.channel();
         assert_eq!(self.cancelled(), [(channel, MethodId::BASIC_CANCEL)]);
         self.goes_back()
     }
 
-    /// What it sends until nothing is on its way to it any more.
+    /// Frames until nothing is in flight.
     fn cancelled(&mut self) -> Vec<(u16, MethodId)> {
         let mut sent = self.methods();
         let is_cancel = |(_, id): &(u16, MethodId)| *id == MethodId::BASIC_CANCEL;
@@ -157,7 +153,6 @@ impl WalkRig {
         sent
     }
 
-    /// The same when it was seen that it has cancelled.
     fn goes_back(&mut self) -> Vec<MethodId> {
         let channel = self.channel();
         self.broker(&method(channel, MethodId::BASIC_CANCEL_OK, |a| {
@@ -171,7 +166,6 @@ impl WalkRig {
         done
     }
 
-    /// The broker cancels its consumer.
     fn is_dismissed(&mut self) {
         let channel = self.channel();
         self.broker(&method(channel, MethodId::BASIC_CANCEL, |a| {
@@ -208,7 +202,7 @@ impl WalkRig {
     }
 }
 
-/// It consumes: as a stream, or not.
+/// As a stream, or not.
 fn consumed(sent: &[Sent]) -> Option<bool> {
     let consume = sent
         .iter()
@@ -311,7 +305,7 @@ fn enough_is_enough() {
     assert_eq!(rig.summary().stopped, Stopped::Enough);
 }
 
-/// Somebody hangs up while the broker has heard `basic.consume` and delivers already.
+/// The owner gives up while the broker already delivers.
 #[test]
 fn what_comes_before_the_broker_says_so_is_put_back_too() {
     let mut rig = rig(FAR);
@@ -332,7 +326,7 @@ fn what_comes_before_the_broker_says_so_is_put_back_too() {
     assert_eq!(rig.summary().stopped, Stopped::Enough);
 }
 
-/// What is on its way when the consumer is cancelled would stand in front of the others (S12.6).
+/// Messages in flight at the cancel would come before the others (S12.6).
 #[test]
 fn a_walk_that_has_seen_enough_waits_for_what_is_on_its_way() {
     let three = Bounds { messages: 3, ..FAR };

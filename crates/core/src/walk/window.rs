@@ -6,18 +6,16 @@
 
 pub(super) const LARGEST: u64 = u16::MAX as u64;
 
-/// What the consumer of now may hold, and holds.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// Its number on its channel.
     pub(super) number: u32,
-    /// So many messages it may hold: its prefetch.
+    /// Messages that it may hold: its prefetch.
     room: u64,
     held: u64,
-    /// The last delivery of the consumer before it.
+    /// The last delivery of the previous consumer.
     before: u64,
     last: u64,
-    /// The broker is asked for it.
+    /// The broker was asked for it.
     pub(super) opens: bool,
 }
 
@@ -31,12 +29,12 @@ impl Window {
         }
     }
 
-    /// As many as it may hold: none is on its way.
+    /// Full: none is in flight.
     pub(super) fn is_full(&self) -> bool {
         self.held >= self.room
     }
 
-    /// So many may come, or are on their way.
+    /// Messages that may come, or are in flight.
     pub(super) fn awaited(&self) -> u64 {
         self.room.saturating_sub(self.held)
     }
@@ -50,24 +48,22 @@ impl Window {
         self.last = tag;
     }
 
-    /// A message is acked. Those of consumers before make no room. True: it does.
+    /// A message is acked. True: this makes room (previous consumers' do not).
     pub(super) fn acked(&mut self, tag: u64) -> bool {
         let makes_room = tag > self.before && self.held > 0;
         self.held -= u64::from(makes_room);
         makes_room
     }
 
-    /// What the broker is told.
     pub(super) fn prefetch(&self) -> u16 {
         u16::try_from(self.room).unwrap_or(u16::MAX)
     }
 
-    /// The name of its consumer.
     pub(super) fn tag(&self) -> Vec<u8> {
         format!("dlx-proxy-{:04}", self.number).into_bytes()
     }
 
-    /// Room for so many more; `consumes`: of a consumer that the broker has yet to be asked for.
+    /// Room for more; `consumes`: for a consumer to be opened.
     pub(super) fn widen(&mut self, room: u64, consumes: bool) {
         *self = Window {
             number: self.number + u32::from(consumes),

@@ -7,20 +7,18 @@ use crate::amqp::properties::Properties;
 use crate::amqp::table::Table;
 use crate::dead_letter::proof::PARKED_CAUSE;
 
-/// Causes that are told apart in a lap: whoever may write into the queue may make them up.
+/// Causes per pass; publishers to the queue may invent them.
 const MOST_CAUSES: usize = 20;
 
-/// What became of the messages of a lap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub(super) moved: usize,
     pub(super) waiting: usize,
     pub(super) staying: usize,
-    /// Of those that did not go.
+    /// Of messages that stay.
     pub(super) causes: BTreeMap<ShortStr, usize>,
 }
 
-/// What the message says of why it was parked.
 pub(super) fn cause(properties: &[u8]) -> ShortStr {
     let properties = Properties::parse(properties).ok();
     let headers = properties.as_ref().and_then(Properties::headers);
@@ -32,7 +30,6 @@ pub(super) fn cause(properties: &[u8]) -> ShortStr {
 // === impl Tally ===
 
 impl Tally {
-    /// A message that says this cause did not go.
     pub(super) fn caused(&mut self, cause: &ShortStr) {
         let is_known = self.causes.contains_key(cause) || self.causes.len() < MOST_CAUSES;
         let cause = cause.clone();
