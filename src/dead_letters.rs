@@ -103,9 +103,7 @@ pub enum Outcome {
     All,
     /// Some messages stay, or it was cancelled.
     InPart,
-    /// None moved, or it failed.
     Failed,
-    /// The user stopped waiting.
     Left,
 }
 

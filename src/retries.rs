@@ -35,11 +35,9 @@ const MOST_ASIDE: u64 = u16::MAX as u64;
 
 #[derive(Clone)]
 pub struct Place {
-    /// Connects to the broker.
     pub walker: Walker,
     /// As who may read the delay queues; the vhost is each walk's own.
     pub login: Login,
-    /// The vhosts to look into.
     pub vhosts: Vec<Vhost>,
     pub names: Names,
     pub management: Option<Api>,

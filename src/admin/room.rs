@@ -12,7 +12,6 @@ use crate::telemetry::Metrics;
 
 /// The total in units of `look-bytes`; an export uses up to two.
 const FILES: usize = 3;
-/// Granularity of the total.
 const SHARES: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(1);
 

@@ -22,7 +22,6 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// broker.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(1);
-/// Failed polls in a row.
 const MOST_UNANSWERED: u32 = 10;
 const BETWEEN_LINES: Duration = Duration::from_secs(5);
 

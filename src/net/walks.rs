@@ -35,7 +35,6 @@ pub struct Walks {
 #[derive(Clone)]
 pub struct Walker {
     pub dialer: Dialer,
-    /// The clock of all machines.
     pub clock: SystemClock,
 }
 

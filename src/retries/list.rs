@@ -27,7 +27,6 @@ struct DelayQueue {
     waiting: u64,
     leaving: Option<u64>,
     looked_at: u64,
-    /// Prevents browsing.
     has_delivery_limit: bool,
 }
 

@@ -10,7 +10,6 @@ const QUIET: Duration = Duration::from_secs(60);
 /// Different lines. Above this number all are dropped, which costs a line too many.
 const MAX_LINES: usize = 1_000;
 
-/// The fact, where, and why.
 type Key = (&'static str, String, &'static str);
 
 #[derive(Debug, Default)]

@@ -287,7 +287,6 @@ pub struct Tune {
     pub channel_max: u16,
     /// Octets of the largest frame with head and end; 0: no limit.
     pub frame_max: u32,
-    /// Seconds; 0: none.
     pub heartbeat: u16,
 }
 

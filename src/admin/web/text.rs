@@ -53,7 +53,6 @@ pub(super) fn octets(size: u64) -> String {
     bytesize::ByteSize(size).display().iec().to_string()
 }
 
-/// In lines of 16 octets.
 pub(super) fn hex_lines(digits: &str) -> String {
     let mut out = String::with_capacity(digits.len() * 2);
     for (at, digit) in digits.chars().enumerate() {
