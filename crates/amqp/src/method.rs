@@ -272,6 +272,7 @@ view! {
 }
 
 view! {
+    /// `basic.get-ok` names no queue (S9.6).
     GetOk<'a> {
         delivery_tag: DeliveryTag = |c| DeliveryTag(c.longlong()?);
         redelivered: bool = |c| c.octet()? & 1 != 0;
