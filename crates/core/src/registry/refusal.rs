@@ -202,7 +202,7 @@ pub fn decode_names_in(text: &[u8], names: &Names) -> Option<Vec<u8>> {
     let quoted = [b"'", &**names.prefix()].concat();
     let whole = without_cut_name(text, names);
     let mut out = Vec::with_capacity(text.len());
-    let (mut rest, mut found) = (whole, false);
+    let (mut rest, mut found) = (whole, 0);
     while let Some(at) = memmem::find(rest, &quoted) {
         let (before, name) = rest.split_at_checked(at + 1)?;
         out.extend_from_slice(before);
@@ -223,16 +223,16 @@ pub fn decode_names_in(text: &[u8], names: &Names) -> Option<Vec<u8>> {
                 }
             }
         }
-        found = true;
+        found += 1;
     }
     out.extend_from_slice(rest);
-    if !found && whole == text {
+    if found == 0 && whole == text {
         return None;
     }
     if whole != text {
         out.extend_from_slice(b"...");
-    } else if says_nothing(&out) {
-        // Only one of them is ours, or the types differ.
+    } else if found == 1 && says_nothing(&out) {
+        // The other exchange is as the client wrote it.
         out.extend_from_slice(b", taken over by the proxy");
     }
     Some(cut(out))
