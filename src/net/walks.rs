@@ -38,13 +38,8 @@ pub struct Walker {
     pub clock: SystemClock,
 }
 
-struct LookOutlet<F> {
-    wants_more: F,
-    stop: mpsc::Sender<Input>,
-    ended: mpsc::Sender<Ended>,
-}
-
-struct Told<T>(mpsc::Sender<T>);
+/// Gives what a machine has for others to a function.
+struct Gives<F>(F);
 
 pub struct Mover {
     hub: Hub,
@@ -101,32 +96,37 @@ impl Walker {
         &self,
         settings: Settings,
         stopped: impl Future<Output = ()>,
-        wants_more: impl FnMut(Letter) -> bool + Send,
+        mut wants_more: impl FnMut(Letter) -> bool + Send,
     ) -> Ended {
         let (stop, inbox) = mpsc::channel(1);
-        let outlet = |ended| LookOutlet {
-            wants_more,
-            stop,
-            ended,
+        let mut ended = Err(Failure::Silent);
+        let gives = |fx: &mut walk::Effects| {
+            for letter in fx.out.letters.drain(..) {
+                if !wants_more(letter) {
+                    // One is enough.
+                    let _ = stop.try_send(Input::Enough);
+                }
+            }
+            if let Some(end) = fx.out.ended.take() {
+                ended = end;
+            }
         };
         let walk = Walk::new(settings, self.clock.now());
-        let ended = self.run(walk, outlet, inbox, stopped).await;
-        with_nodes(&self.dialer.nodes, ended.unwrap_or(Err(Failure::Silent)))
+        self.run(walk, gives, inbox, stopped).await;
+        with_nodes(&self.dialer.nodes, ended)
     }
 
-    /// Runs a machine on its own connection. `None`: it broke off, which is a bug of the proxy.
-    async fn run<M: Machine, O: Outlet<M>, T>(
+    /// Runs a machine on a connection of its own.
+    async fn run<M: Machine>(
         &self,
         machine: M,
-        outlet: impl FnOnce(mpsc::Sender<T>) -> O,
+        gives: impl FnMut(&mut Effects<M::Output>),
         inbox: mpsc::Receiver<M::Input>,
         stopped: impl Future<Output = ()>,
-    ) -> Option<T> {
-        let (ended, mut told) = mpsc::channel(1);
+    ) {
         let connector = self.dialer.connector(|_| ());
-        let mut drive = Drive::link(machine, outlet(ended), inbox, self.clock, connector);
+        let mut drive = Drive::link(machine, Gives(gives), inbox, self.clock, connector);
         drive.run(stopped).await;
-        told.try_recv().ok()
     }
 
     /// `None`: it broke off, which is a bug of the proxy.
@@ -161,7 +161,14 @@ impl Walker {
         stopped: impl Future<Output = ()>,
     ) -> Option<T> {
         let (_sender, inbox) = mpsc::channel(1);
-        self.run(machine, Told, inbox, stopped).await
+        let mut told = None;
+        let gives = |fx: &mut Effects<Option<T>>| {
+            if let Some(end) = fx.out.take() {
+                told = Some(end);
+            }
+        };
+        self.run(machine, gives, inbox, stopped).await;
+        told
     }
 }
 
@@ -174,29 +181,11 @@ fn with_nodes<T>(nodes: &Nodes, ended: Result<T, Failure>) -> Result<T, Failure>
     })
 }
 
-// === impl LookOutlet ===
+// === impl Gives ===
 
-impl<F: FnMut(Letter) -> bool> Outlet<Walk> for LookOutlet<F> {
-    fn dispatch(&mut self, _: &Walk, fx: &mut walk::Effects, _: Now, _: &mut Context<'_>) {
-        for letter in fx.out.letters.drain(..) {
-            if !(self.wants_more)(letter) {
-                // One is enough.
-                let _ = self.stop.try_send(Input::Enough);
-            }
-        }
-        if let Some(ended) = fx.out.ended.take() {
-            let _ = self.ended.try_send(ended);
-        }
-    }
-}
-
-// === impl Told ===
-
-impl<M: Machine<Output = Option<T>>, T> Outlet<M> for Told<T> {
-    fn dispatch(&mut self, _: &M, fx: &mut Effects<Option<T>>, _: Now, _: &mut Context<'_>) {
-        if let Some(told) = fx.out.take() {
-            let _ = self.0.try_send(told);
-        }
+impl<M: Machine, F: FnMut(&mut Effects<M::Output>)> Outlet<M> for Gives<F> {
+    fn dispatch(&mut self, _: &M, fx: &mut Effects<M::Output>, _: Now, _: &mut Context<'_>) {
+        (self.0)(fx);
     }
 }
 
