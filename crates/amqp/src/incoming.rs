@@ -2,8 +2,8 @@
 
 use super::content::{Assembly, Content, body_size};
 use super::cursor::Malformed;
-use super::frame::Kind;
 
+/// A message whose frames are still coming.
 #[derive(Debug)]
 pub struct Incoming<M> {
     pub method: M,
@@ -12,9 +12,10 @@ pub struct Incoming<M> {
 
 #[derive(Debug)]
 enum Body {
+    /// Its header has not come.
     Unknown,
     Kept(Assembly),
-    /// Octets still to come. They are not kept.
+    /// How many octets are still to come. They are not kept.
     Skipped(u64),
 }
 
@@ -26,30 +27,7 @@ impl<M> Incoming<M> {
         }
     }
 
-    /// Takes a frame of the channel. Returns the message with its last frame. Ignores methods.
-    ///
-    /// # Errors
-    /// When this frame may not follow.
-    pub fn frame(
-        incoming: &mut Option<Incoming<M>>,
-        kind: Kind,
-        payload: &[u8],
-        limit: usize,
-    ) -> Result<Option<(M, Option<Content>)>, Malformed> {
-        match (kind, incoming.as_mut()) {
-            (Kind::Header, Some(message)) => {
-                message.header(payload, limit)?;
-            }
-            (Kind::Body, Some(message)) if message.has_header() => message.body(payload),
-            (Kind::Header | Kind::Body, _) => return Err(Malformed),
-            (Kind::Method | Kind::Heartbeat | Kind::Other(_), _) => {}
-        }
-        let whole = incoming.take_if(|message| message.is_whole());
-        Ok(whole.map(Incoming::finish))
-    }
-
-    /// Takes the payload of the content header. `false`: the message is larger than `limit`; its
-    /// body is skipped.
+    /// The payload of its header. False: it is larger than `limit`, so that only its end is awaited.
     ///
     /// # Errors
     /// When the header is shorter than its fixed part.
@@ -61,10 +39,7 @@ impl<M> Incoming<M> {
         Ok(kept)
     }
 
-    pub fn has_header(&self) -> bool {
-        !matches!(self.body, Body::Unknown)
-    }
-
+    /// A body frame, or a piece of one.
     pub fn body(&mut self, piece: &[u8]) {
         match &mut self.body {
             Body::Unknown => {}
@@ -73,6 +48,7 @@ impl<M> Incoming<M> {
         }
     }
 
+    /// True when its last octet has come.
     pub fn is_whole(&self) -> bool {
         match &self.body {
             Body::Unknown => false,
@@ -81,6 +57,7 @@ impl<M> Incoming<M> {
         }
     }
 
+    /// What its method said, and its content, if that is whole and was kept.
     pub fn finish(self) -> (M, Option<Content>) {
         let content = match self.body {
             Body::Kept(assembly) if assembly.is_complete() => Some(assembly.finish()),

@@ -16,11 +16,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
-use crate::amqp::incoming::Incoming;
-use crate::amqp::reply;
+use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::link::{Frame, Link, Linked, Login, Loss};
 use crate::machine::{Event, Flow, Mono, Now, Owner, Role};
+use crate::mover::Mover;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Declares;
 use crate::registry::redeclared::Entry;
@@ -34,61 +33,66 @@ mod stream;
 mod tests;
 
 const CHANNEL: ChannelId = ChannelId(1);
+/// The name of our consumer.
 const TAG: &[u8] = b"dlx-proxy";
-/// Limit for a message of the record; larger ones are foreign.
-const LARGEST: usize = 4096;
-/// Deliveries before an ack. Streams require a bound.
+/// Deliveries before an ack. A stream wants a bound.
 const PREFETCH: u16 = 1000;
-/// Octets that the stream keeps. It drops whole segments, so the last one may exceed this by a few
-/// messages.
+/// Octets that the stream keeps. It drops whole segments, of which the last may be larger by a few messages.
 const KEEPS: i64 = 200_000_000;
 const SEGMENT: i64 = 20_000_000;
-/// An entry this far before the end of the stream is written again: early enough for slow readers.
+/// When there are so many octets between an entry and the end of the stream, the entry is written again: early enough for a reader that lags.
 const FAR: u64 = KEEPS as u64 / 2;
-/// Upper bound for what a message takes beside properties and body: annotations and its share of a
-/// chunk.
+/// What a message takes beside its properties and body, at most: its annotations, and its share of a chunk.
 const BESIDE: u64 = 500;
-/// How long others wait for a record.
+/// For so long others wait for what is recorded.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Retry interval after a refusal: a new stream cannot be consumed at once (3.10, 4.0: measured),
-/// ...
+/// What was refused is tried again after this: a stream that was just made cannot be consumed at once (3.10, 4.0: measured), ...
 const AGAIN: Duration = Duration::from_secs(1);
-/// ... and when nothing waits for it any longer.
+/// ... and after this when nobody waits for it any more.
 const SELDOM: Duration = Duration::from_secs(60);
-/// An entry that was not read back in this time is written again.
+/// An entry that has not come in this time is written again.
 const COMES: Duration = Duration::from_secs(5);
-/// At shutdown: how long confirms are awaited.
+/// At the end of the process: for so long it is waited for what was written.
 const LAST: Duration = Duration::from_secs(2);
-/// Lasting refusals: access refused; no streams (a feature flag).
+/// The user may not have it; the broker has no streams (a feature flag): that does not change soon.
 const FINAL: [u16; 2] = [403, 540];
+/// Sessions that wait at once.
 const MOST_WAITING: usize = 1000;
 
+/// The settings of a recorder.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub login: Login,
+    /// The name of the stream.
     pub stream: ShortStr,
-    /// `declares`, for queues without a policy that sets it.
+    /// `declares`, for queues whose policy does not say.
     pub declares: Declares,
-    /// Where entries count, and what is written comes from.
+    /// Where what is read counts, and what is written stands.
     pub policies: LivePolicies,
 }
 
+/// What a recorder is told besides the bytes of its link, by the sessions of its vhost.
 #[derive(Debug)]
 pub enum Input {
-    /// A declare, or the end of the queue, made this entry, which counts already. The session that
-    /// waits is answered when it is recorded.
+    /// A declare, or the end of the queue, has made this entry, which counts already: it is to be recorded. A session that waits for that is
+    /// told.
     Record(ShortStr, Entry, Option<Owner>),
+    /// This session has gone on, and waits no longer: other declares may follow that one.
     GaveUp(Owner),
+    /// Perhaps one of them says `declares = "lenient"` now.
     PoliciesChanged,
 }
 
+/// What a recorder has for the sessions and the intake of its vhost.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// For waiting sessions: whether their entry is recorded, or cannot be now.
+    /// For the sessions that wait: whether that is recorded, or cannot be now.
     pub recorded: Vec<(Owner, ShortStr, bool)>,
+    /// For the intake: whether all counts that was recorded before.
     pub current: Option<bool>,
 }
 
+/// All that it wants done.
 pub type Effects = crate::machine::Effects<Output>;
 
 /// ```text
@@ -107,6 +111,7 @@ enum State {
     Refused,
 }
 
+/// The recorder of one vhost.
 #[derive(Debug)]
 pub struct Recorder {
     settings: Settings,
@@ -114,30 +119,41 @@ pub struct Recorder {
     state: State,
     /// Declares may differ from their queues; until then there is no connection.
     wanted: bool,
+    /// The stream exists with other arguments: it is used as it is.
     passive: bool,
+    /// How often the stream was read.
     laps: u64,
-    incoming: Option<Incoming<u64>>,
-    delivered: Option<u64>,
+    mover: Mover<()>,
+    /// Entries that were read and do not count yet.
     read: Vec<(ShortStr, Entry)>,
-    /// The mark was read, but the entries before it do not count yet.
+    /// The mark has come, but what stands before it does not count yet.
     marked: bool,
+    /// The newest entry of each queue in the stream, and its place.
     stands: BTreeMap<ShortStr, (Entry, u64)>,
-    /// Octets of the stream read so far.
+    /// How many octets were read of the stream.
     end: u64,
-    /// No entry is rewritten before the stream is this long.
+    /// Entries are not written again before the stream ends there.
     rewrite_from: u64,
+    /// Messages that were read and that no proxy wrote.
     foreign: u64,
+    /// Sessions that wait for what is to be recorded.
     waiting: Vec<Waiting>,
+    /// What the intake was told.
     told: bool,
+    /// The broker's words when it last refused the stream.
     refusal: Option<String>,
+    /// When nobody waits any longer.
     patience: Option<Mono>,
+    /// When something is tried again.
     again: Option<Mono>,
+    /// Until when a draining recorder waits for confirms.
     last: Option<Mono>,
 }
 
 // === impl Settings ===
 
 impl Settings {
+    /// Whether declares of some queue may differ from it.
     fn are_lenient(&self) -> bool {
         self.declares == Declares::Lenient || self.policies.ours().any_is_lenient()
     }
@@ -146,6 +162,7 @@ impl Settings {
 // === impl Recorder ===
 
 impl Recorder {
+    /// A recorder that wants its link as soon as declares may differ from their queues.
     pub fn new(settings: Settings, now: Now) -> Recorder {
         let wanted = settings.are_lenient();
         Recorder {
@@ -158,8 +175,7 @@ impl Recorder {
             state: State::Shut,
             passive: false,
             laps: 0,
-            incoming: None,
-            delivered: None,
+            mover: Mover::new(CHANNEL, 0),
             read: Vec::new(),
             marked: false,
             stands: BTreeMap::new(),
@@ -172,19 +188,21 @@ impl Recorder {
         }
     }
 
+    /// Whether declares may differ from their queues, so that there is something to record, or was.
     pub fn is_wanted(&self) -> bool {
         self.wanted
     }
 
+    /// The channel is gone, and with it what was on its way.
     fn shut(&mut self) {
-        self.incoming = None;
-        self.delivered = None;
+        self.mover.forget(CHANNEL);
         self.marked = false;
         self.again = None;
         self.stands.clear();
         (self.end, self.rewrite_from) = (0, 0);
     }
 
+    /// Whether all counts that was recorded, or is to be done without.
     fn tell(&mut self, current: bool, now: Now, fx: &mut Effects) {
         if std::mem::replace(&mut self.told, current) != current {
             fx.out.current = Some(current);
@@ -192,10 +210,12 @@ impl Recorder {
         }
     }
 
+    /// The stream cannot be had, and nobody waits for it.
     fn is_given_up(&self) -> bool {
         self.told && self.state != State::Current
     }
 
+    /// Nobody waits any longer for what may be recorded.
     fn do_without(&mut self, now: Now, fx: &mut Effects) {
         if !self.told {
             let refusal = self.refusal.clone();
@@ -217,8 +237,7 @@ impl Recorder {
         }
     }
 
-    /// Others have waited too long. During an alarm nothing can be published, so a waiting intake
-    /// misses nothing.
+    /// Others have waited for long. In an alarm nothing can be published, so that an intake that waits misses nothing.
     fn lose_patience(&mut self, now: Now, fx: &mut Effects) {
         match self.link.is_blocked() {
             true => self.patience = Some(now.mono.after(PATIENCE)),
@@ -306,10 +325,7 @@ impl Linked for Recorder {
                 .learn(&self.settings.login.vhost, &read);
             self.answer(&read, now, fx);
         }
-        let delivered = self.delivered.take();
-        if let Some(tag) = delivered {
-            reply::ack(fx.broker.build(&[]), CHANNEL, DeliveryTag(tag), true);
-        }
+        let some_came = self.mover.flush(fx) > 0;
         if self.foreign > 0 {
             let messages = std::mem::take(&mut self.foreign);
             fx.events.push(Event::RecordForeign { messages });
@@ -321,7 +337,7 @@ impl Linked for Recorder {
             self.write_missing(now, fx);
             self.tell(true, now, fx);
         }
-        if delivered.is_some() {
+        if some_came {
             self.rewrite(fx);
         }
         if self.last.is_some() && self.missing().is_empty() {

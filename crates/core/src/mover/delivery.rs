@@ -24,7 +24,7 @@ pub(crate) struct Delivery {
     pub(crate) redelivered: bool,
     pub(crate) exchange: ShortStr,
     pub(crate) routing_key: ShortStr,
-    properties: Bytes,
+    pub(crate) properties: Bytes,
     body: Vec<u8>,
     /// Octets of the body: limit, total and received, once the header has come.
     most: usize,

@@ -1,19 +1,16 @@
 //! The channel of the recorder: declares the stream, consumes it, and puts its messages together.
 
 use crate::amqp::STREAM_OFFSET;
-use crate::amqp::content::body_size;
-use crate::amqp::frame::Kind;
-use crate::amqp::incoming::Incoming;
-use crate::amqp::method::{Deliver, MethodId, QueueDeclare};
+use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::link::Frame;
 use crate::machine::Now;
+use crate::mover::{Delivery, Keep};
 
 use super::message::Message;
 use super::{
-    AGAIN, BESIDE, CHANNEL, Effects, FINAL, KEEPS, LARGEST, PREFETCH, Recorder, SEGMENT, SELDOM,
-    State, TAG,
+    AGAIN, BESIDE, CHANNEL, Effects, FINAL, KEEPS, PREFETCH, Recorder, SEGMENT, SELDOM, State, TAG,
 };
 
 impl Recorder {
@@ -47,9 +44,11 @@ impl Recorder {
         self.write_mark(now, fx);
     }
 
-    pub(super) fn delivered(&mut self, tag: u64, properties: &[u8]) {
-        self.delivered = Some(tag);
-        match Message::read(properties, &self.settings.login.user) {
+    /// A message of the stream, whole.
+    fn delivered(&mut self, delivery: &Delivery) {
+        self.mover.ack(delivery.tag);
+        self.end = self.end.saturating_add(delivery.whole() + BESIDE);
+        match Message::read(&delivery.properties, &self.settings.login.user) {
             Some(Message::Entry(queue, entry)) => {
                 let stands = self.stands.get(&queue);
                 if stands.is_none_or(|(stands, _)| *stands <= entry) {
@@ -66,21 +65,16 @@ impl Recorder {
     /// A frame of the broker.
     ///
     /// # Errors
-    /// A protocol violation, or the stream is gone: reconnect.
+    /// What the broker did wrong, or that the stream is gone: then all begins anew.
     pub(super) fn frame(
         &mut self,
         frame: Frame<'_>,
         now: Now,
         fx: &mut Effects,
     ) -> Result<(), &'static str> {
-        let unreadable = "the broker sent what cannot be read";
         match frame.method() {
             Some(MethodId::QUEUE_DECLARE_OK) if self.state == State::Declaring => {
                 self.consume(now, fx);
-            }
-            Some(MethodId::BASIC_DELIVER) => {
-                let deliver = Deliver::parse(frame.payload).map_err(|_| unreadable)?;
-                self.incoming = Some(Incoming::new(deliver.delivery_tag.0));
             }
             Some(MethodId::BASIC_CANCEL | MethodId::BASIC_RETURN) => {
                 return Err("the stream is gone");
@@ -88,15 +82,8 @@ impl Recorder {
             Some(MethodId::CHANNEL_CLOSE) => self.closed_channel(frame, now, fx),
             _ => {}
         }
-        if frame.kind == Kind::Header {
-            let body = body_size(frame.payload).map_err(|_| unreadable)?;
-            let whole = body.saturating_add(BESIDE + frame.payload.len() as u64);
-            self.end = self.end.saturating_add(whole);
-        }
-        let whole = Incoming::frame(&mut self.incoming, frame.kind, frame.payload, LARGEST);
-        if let Some((tag, content)) = whole.map_err(|_| unreadable)? {
-            let properties = content.map(|content| content.properties);
-            self.delivered(tag, &properties.unwrap_or_default());
+        if let Some(delivery) = self.mover.frame(frame, Keep::Begin(0))? {
+            self.delivered(&delivery);
         }
         Ok(())
     }

@@ -135,9 +135,10 @@ impl RecorderRig {
     }
 
     fn deliver(&mut self, content_: &Content) {
+        let tag = self.machine.mover.next_tag();
         let deliver = method(1, MethodId::BASIC_DELIVER, |a| {
             a.shortstr(TAG)
-                .longlong(1)
+                .longlong(tag)
                 .octet(0)
                 .shortstr(b"")
                 .shortstr(b"dlx-proxy.redeclared")

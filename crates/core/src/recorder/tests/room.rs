@@ -6,9 +6,10 @@ use crate::amqp::frame;
 impl RecorderRig {
     /// It has a message there with a body of that size, and nothing else.
     fn foreign(&mut self, octets: u64) {
+        let tag = self.machine.mover.next_tag();
         let deliver = method(1, MethodId::BASIC_DELIVER, |a| {
             a.shortstr(TAG)
-                .longlong(1)
+                .longlong(tag)
                 .octet(0)
                 .shortstr(b"")
                 .shortstr(b"s")
