@@ -56,7 +56,7 @@ pub use self::external::External;
 pub use self::input::Input;
 pub use self::output::{Effects, Output};
 
-use channel::Channels;
+use channel::{Channels, await_rejects};
 use declares::Declares;
 use facts::Facts;
 use frames::{Consumed, Handled};
@@ -232,7 +232,7 @@ impl Session {
         let open = |channel| self.channels.get(&channel).filter(|state| !state.closing);
         let over = match self.transit.pause.hold() {
             None => false,
-            Some(Hold::Withheld(on)) => !self.channels.await_rejects(on),
+            Some(Hold::Withheld(on)) => !await_rejects(&self.channels, on),
             Some(Hold::Answers(channel)) => open(channel).is_none_or(|state| state.due.is_empty()),
             Some(Hold::Commit(channel)) => open(channel).is_none(),
             Some(Hold::Tickets) => !self.ledger.is_full(),

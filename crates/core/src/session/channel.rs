@@ -7,7 +7,6 @@
 //! While it is closing the frames of the side that has not heard of it yet pass untouched: the broker ignores them.
 
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
 
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::incoming::Incoming;
@@ -20,15 +19,8 @@ use super::replies::{Due, Expected, Replies};
 use super::tx::Tx;
 use super::unacked::{Retained, Unacked};
 
-/// Boxed: a map allocates eleven values at once, and most connections have one channel.
-#[derive(Debug, Default)]
-pub(super) struct Channels(BTreeMap<ChannelId, Box<Channel>>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
-    One(ChannelId),
-    All,
-}
+/// All channels of a session. Boxed, since a map makes room for eleven values at once, and most connections have one channel.
+pub(super) type Channels = BTreeMap<ChannelId, Box<Channel>>;
 
 #[derive(Debug, Default)]
 pub(super) struct Channel {
@@ -120,53 +112,6 @@ pub(super) struct Consumer {
 pub(super) struct Reword {
     pub text: Vec<u8>,
     pub culprit: MethodId,
-}
-
-// === impl Which ===
-
-impl Which {
-    pub(super) fn has(self, channel: ChannelId) -> bool {
-        match self {
-            Which::One(one) => one == channel,
-            Which::All => true,
-        }
-    }
-}
-
-// === impl Channels ===
-
-impl Channels {
-    /// Whether a request has to wait for withheld rejects.
-    pub(super) fn await_rejects(&self, on: Which) -> bool {
-        let awaits = |state: &Channel| state.unacked.awaits();
-        match on {
-            Which::One(channel) => self.get(&channel).is_some_and(|state| awaits(state)),
-            Which::All => self.values().any(|state| awaits(state)),
-        }
-    }
-
-    /// An auto-delete queue may go with its last consumer; then its deliveries do not die any more.
-    pub(super) fn consumer_ends(&self, queue: &ShortStr, registry: &mut Registry) {
-        let mut consumers = self.values().flat_map(|state| state.consumers.values());
-        if registry.is_auto_delete(queue)
-            && !consumers.any(|other| other.queue == *queue && !other.ending)
-        {
-            registry.leave(queue);
-        }
-    }
-}
-
-impl Deref for Channels {
-    type Target = BTreeMap<ChannelId, Box<Channel>>;
-    fn deref(&self) -> &BTreeMap<ChannelId, Box<Channel>> {
-        &self.0
-    }
-}
-
-impl DerefMut for Channels {
-    fn deref_mut(&mut self) -> &mut BTreeMap<ChannelId, Box<Channel>> {
-        &mut self.0
-    }
 }
 
 // === impl Channel ===
@@ -352,5 +297,24 @@ impl Transfer {
             Transfer::Body(..) | Transfer::Idle => Transfer::Idle,
             Transfer::Header(discard) => Transfer::Header(discard),
         };
+    }
+}
+
+/// Whether a request has to wait for withheld rejects, of one channel or of all.
+pub(super) fn await_rejects(channels: &Channels, on: Option<ChannelId>) -> bool {
+    match on {
+        Some(channel) => channels
+            .get(&channel)
+            .is_some_and(|state| state.unacked.awaits()),
+        None => channels.values().any(|state| state.unacked.awaits()),
+    }
+}
+
+/// One consumer less: an auto-delete queue may go with its last one, and then what it delivered does not die any more.
+pub(super) fn consumer_ends(channels: &Channels, queue: &ShortStr, registry: &mut Registry) {
+    let mut consumers = channels.values().flat_map(|state| state.consumers.values());
+    let reads = |other: &Consumer| other.queue == *queue && !other.ending;
+    if registry.is_auto_delete(queue) && !consumers.any(reads) {
+        registry.leave(queue);
     }
 }

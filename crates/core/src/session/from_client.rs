@@ -7,7 +7,7 @@ use crate::amqp::method::{
 use crate::amqp::reply;
 use crate::machine::{Event, Limit};
 
-use super::channel::{Channel, Consumer, Transfer, Which};
+use super::channel::{Channel, Consumer, Transfer, await_rejects, consumer_ends};
 use super::facts::Facts;
 use super::frames::{Handled, Method};
 use super::pause::Hold;
@@ -21,8 +21,8 @@ const GET_NO_ACK: u8 = 1;
 impl Session {
     pub(super) fn client_connection(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         match method.id {
-            MethodId::CONNECTION_CLOSE if self.channels.await_rejects(Which::All) => {
-                return self.hold(Hold::Withheld(Which::All), turn);
+            MethodId::CONNECTION_CLOSE if await_rejects(&self.channels, None) => {
+                return self.hold(Hold::Withheld(None), turn);
             }
             // What the broker still says to the probe is nothing for the client.
             MethodId::CONNECTION_CLOSE if self.declares.is_on_its_way() => {
@@ -88,7 +88,7 @@ impl Session {
             _ if state.unacked.awaits()
                 && !(self.exchanges).cannot_fail(state, method, &self.registry, now) =>
             {
-                return self.hold(Hold::Withheld(Which::One(channel)), turn);
+                return self.hold(Hold::Withheld(Some(channel)), turn);
             }
             _ => {}
         }
@@ -170,7 +170,7 @@ impl Session {
         }
         state.expect(expected, asked_for(id, payload).is_some());
         if let Some(queue) = cancelled {
-            self.channels.consumer_ends(&queue, &mut self.registry);
+            consumer_ends(&self.channels, &queue, &mut self.registry);
         }
     }
 }

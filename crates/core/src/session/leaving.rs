@@ -7,7 +7,6 @@ use crate::amqp::reply;
 use crate::amqp::reply_code::REPLY_SUCCESS;
 use crate::machine::Leg;
 
-use super::channel::Consumer;
 use super::frames::Consumed;
 use super::lifecycle::{Farewell, Phase};
 use super::{Session, Turn};
@@ -67,28 +66,18 @@ impl Session {
         };
         if state.unacked.is_publishing() || self.declares.declaring() == Some(channel) {
             // An auto-delete queue would go with its last consumer, and a reject that had to be forwarded would find nothing.
-            let stays = |consumer: &Consumer| !self.registry.is_auto_delete(&consumer.queue);
-            let consumers: Vec<ShortStr> = state
-                .consumers
-                .iter()
-                .filter(|(_, consumer)| stays(consumer))
-                .map(|(tag, _)| tag.clone())
-                .collect();
-            for consumer in consumers {
-                self.line(turn).1.inject(channel, |out| {
+            let goes = |queue: &ShortStr| self.registry.is_auto_delete(queue);
+            let consumers = state.consumers.iter();
+            for (tag, _) in consumers.filter(|(_, consumer)| !goes(&consumer.queue)) {
+                self.transit.inject(channel, Some(state), turn, |out| {
                     reply::method(out, channel, MethodId::BASIC_CANCEL, |a| {
-                        a.shortstr(&consumer).octet(1).end()
+                        a.shortstr(tag).octet(1).end()
                     });
                 });
             }
         } else if self.transit.may_inject(Some(state)) {
-            reply::close(
-                turn.build(Leg::Broker),
-                channel,
-                REPLY_SUCCESS,
-                b"",
-                MethodId(0, 0),
-            );
+            let out = turn.build(Leg::Broker);
+            reply::close(out, channel, REPLY_SUCCESS, b"", MethodId(0, 0));
             self.abandon(channel);
         }
     }
@@ -138,6 +127,7 @@ impl Session {
         let state = self.channels.get(&head.channel);
         let begun = state.is_some_and(|state| !state.publishing.is_idle());
         let ends = begun && self.transit.life.is_leaving();
+        let on_connection = head.channel == ChannelId::CONNECTION;
         match (head.kind, payload) {
             (Kind::Body, _) if ends => return self.begin(Leg::Client, head, at, turn),
             (Kind::Header, Some(payload)) if ends => {
@@ -145,16 +135,13 @@ impl Session {
                 self.header(Leg::Client, head.channel, payload, range, turn);
                 return Consumed::Bytes(head.whole());
             }
-            (Kind::Header, None) if ends && head.whole() <= self.peer.frame_max() => {
+            (Kind::Method, Some(payload)) if on_connection => {
+                self.transit.hear_answer(payload, turn);
+            }
+            (Kind::Header, None) if ends && !self.peer.is_too_large(head) => {
                 return Consumed::Wait;
             }
-            (Kind::Method, Some(payload)) if head.channel == ChannelId::CONNECTION => {
-                self.transit.hear_answer(payload, turn)
-            }
-            (Kind::Method, None)
-                if head.channel == ChannelId::CONNECTION
-                    && head.whole() <= self.peer.frame_max() =>
-            {
+            (Kind::Method, None) if on_connection && !self.peer.is_too_large(head) => {
                 return Consumed::Wait;
             }
             _ => {}

@@ -11,7 +11,7 @@ use crate::machine::{Budget, Event, Fallback, Limit, Outcome, Publication, Ticke
 use crate::registry::Standing;
 
 use super::again::Again;
-use super::channel::{Channel, Channels, Which};
+use super::channel::{Channel, Channels};
 use super::facts::Facts;
 use super::instead::Asked;
 use super::transit::Transit;
@@ -173,13 +173,13 @@ impl<'t> Books<'_, 't> {
         }
     }
 
-    /// Timeout: withheld rejects go to the broker, or are kept.
-    pub(super) fn give_up(&mut self, on: Which) {
+    /// The bound on waiting has passed: all withheld rejects go to the broker, or are kept from it.
+    pub(super) fn give_up(&mut self, on: Option<ChannelId>) {
         let open = self
             .ledger
             .tickets
             .iter()
-            .filter(|(_, (id, _))| on.has(*id));
+            .filter(|(_, (id, _))| on.is_none_or(|one| one == *id));
         let open: Vec<_> = open.map(|(ticket, of)| (*ticket, *of)).collect();
         for (ticket, (channel, tag)) in open {
             if let Some(mut page) = self.page(channel)
@@ -228,8 +228,8 @@ impl<'t> Books<'_, 't> {
 
     fn left_behind(&self) -> Vec<(ChannelId, DeliveryTag)> {
         let mut left = Vec::new();
-        let open = |state: &&Box<Channel>| !state.closing && !state.native && state.tx.is_none();
-        for state in self.channels.values().filter(open) {
+        let channels = self.channels.values();
+        for state in channels.filter(|of| !of.closing && !of.native && of.tx.is_none()) {
             let mut oldest = BTreeSet::new();
             for (tag, queue) in state.unacked.retained_queues() {
                 let first = oldest.insert(queue);

@@ -5,15 +5,14 @@ use std::time::Duration;
 use crate::amqp::ids::ChannelId;
 use crate::machine::Mono;
 
-use super::channel::Which;
 use super::tx;
 
 /// Why the client is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// The next command must wait for withheld rejects of these channels.
-    Withheld(Which),
-    /// The next command depends on pending answers of this channel.
+    /// Its next command must stay behind the withheld rejects of this channel, or of all, for a while.
+    Withheld(Option<ChannelId>),
+    /// Its next command depends on answers that are due on this channel, for a while.
     Answers(ChannelId),
     /// A commit on this channel returns messages, after a pause.
     Commit(ChannelId),
@@ -117,7 +116,7 @@ mod tests {
     #[test]
     fn a_pause_that_ends_has_no_deadline() {
         let mut pause = Pause::default();
-        pause.begin(Hold::Withheld(Which::All), PATIENCE, OFTEN, at(10));
+        pause.begin(Hold::Withheld(None), PATIENCE, OFTEN, at(10));
         assert_eq!(pause.until(), Some(at(15)));
         pause.end();
         assert_eq!((pause.hold(), pause.until()), (None, None));

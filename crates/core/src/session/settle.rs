@@ -8,7 +8,7 @@ use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
 use crate::machine::{Event, Leg, Limit, Mono};
 
-use super::channel::{Meant, Which};
+use super::channel::Meant;
 use super::declares::Why;
 use super::facts::Facts;
 use super::frames::{Handled, Method};
@@ -55,7 +55,7 @@ impl Session {
             Meant::Answers => return self.hold(Hold::Answers(channel), turn),
             // The broker says 406, in its own words; but first it must know of the rejects that came before.
             Meant::Brokers if state.unacked.awaits() => {
-                return self.hold(Hold::Withheld(Which::One(channel)), turn);
+                return self.hold(Hold::Withheld(Some(channel)), turn);
             }
             Meant::Brokers => {
                 self.ledger.go_native(state);
@@ -84,7 +84,7 @@ impl Session {
         if settlement.is_mixed(&state.unacked) {
             // For what is kept nobody waits: then it may be many pieces.
             return match settlement.would_be_many(&state.unacked, facts) {
-                true => self.hold(Hold::Withheld(Which::One(settlement.channel)), turn),
+                true => self.hold(Hold::Withheld(Some(settlement.channel)), turn),
                 false => self.settle_each(settlement, turn),
             };
         }

@@ -3,6 +3,7 @@
 use crate::amqp::ids::ChannelId;
 
 use super::Session;
+use super::channel::consumer_ends;
 
 impl Session {
     /// The channel is closing: the broker requeues its unsettled deliveries (S9.4).
@@ -14,7 +15,7 @@ impl Session {
         self.transit.outbox.forget(channel);
         for consumer in ended.consumers.values() {
             let queue = &consumer.queue;
-            self.channels.consumer_ends(queue, &mut self.registry);
+            consumer_ends(&self.channels, queue, &mut self.registry);
         }
     }
 

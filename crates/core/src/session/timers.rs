@@ -1,9 +1,9 @@
 //! What a session waits for with a clock: each wait has a deadline while it is armed, and something that happens then.
 
 use crate::amqp::frame;
+use crate::amqp::ids::ChannelId;
 use crate::machine::{Event, Leg, Limit, Mono};
 
-use super::channel::Which;
 use super::lifecycle::Phase;
 use super::pause::Hold;
 use super::tx::Tx;
@@ -62,7 +62,7 @@ impl Session {
                 self.give_up(on, turn);
             }
             Some(Hold::Answers(channel)) => {
-                self.give_up(Which::One(channel), turn);
+                self.give_up(Some(channel), turn);
                 if let Some(mut page) = self.books(turn).page(channel) {
                     page.lose_patience();
                 }
@@ -77,7 +77,8 @@ impl Session {
         self.transit.pause.end();
     }
 
-    fn give_up(&mut self, on: Which, turn: &mut Turn<'_>) {
+    /// The bound on waiting for rejects has passed.
+    fn give_up(&mut self, on: Option<ChannelId>, turn: &mut Turn<'_>) {
         turn.event(Event::LimitMet(Limit::CloseWait));
         self.books(turn).give_up(on);
         self.transit.flush_acks(&mut self.channels, turn);
@@ -86,7 +87,7 @@ impl Session {
     fn phase_ends(&mut self, turn: &mut Turn<'_>) {
         match self.transit.life.phase() {
             Phase::Leaving(_) => {
-                self.give_up(Which::All, turn);
+                self.give_up(None, turn);
                 self.transit.say_goodbye(turn);
             }
             Phase::Goodbye(_) | Phase::HalfClosed(_) => {
