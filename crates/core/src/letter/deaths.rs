@@ -51,11 +51,11 @@ impl Letter {
     /// The queue of the newest death.
     ///
     /// - For a parked message: the queue in which its dead letter died. A message that was parked
-    /// on its way back after a retry has not died: this is its own queue then, and
-    /// [`Letter::reason`] is `None`.
+    ///   on its way back after a retry has not died: this is its own queue then, and
+    ///   [`Letter::reason`] is `None`.
     /// - Ignores the "death" of a message that the broker removed from the intake queue.
     /// - `None` without `x-death`: the message was published to this queue, or its history was
-    /// removed.
+    ///   removed.
     pub fn source(&self) -> Option<ShortStr> {
         self.fate().source
     }

@@ -34,15 +34,17 @@ static THERE: [There; 13] = [
     There::Else,
 ];
 
+/// A possible value of a fact, and what sets it.
+type Value = (String, Box<dyn Fn(&mut Case)>);
 /// A fact with its possible values.
-type Fact = (&'static str, Vec<(String, Box<dyn Fn(&mut Case)>)>);
+type Fact = (&'static str, Vec<Value>);
 
 fn fact<V: Copy + Debug + 'static>(
     name: &'static str,
     values: &[V],
     set: fn(&mut Case, V),
 ) -> Fact {
-    let value = |value: &V| -> (String, Box<dyn Fn(&mut Case)>) {
+    let value = |value: &V| -> Value {
         let value = *value;
         let shown = format!("{value:?}").to_lowercase();
         (shown, Box::new(move |facts| set(facts, value)))
