@@ -25,7 +25,7 @@ const ROOMS: [&str; 14] = [
 ];
 
 /// What the pure crates may depend on: none of it opens sockets or files, reads a clock, starts tasks, locks or draws numbers.
-const PURE: [&str; 12] = [
+const PURE: [&str; 11] = [
     "arc-swap", // a snapshot that all machines share is replaced as a whole: that is no lock
     "bytes",
     "dlx-amqp",
@@ -33,7 +33,6 @@ const PURE: [&str; 12] = [
     "memchr",
     "percent-encoding",
     "regex",
-    "regex-automata",
     "ring", // the hash of a body: a calculation
     "serde",
     "serde_json", // a value in memory: what people see of a message's headers
