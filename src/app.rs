@@ -230,7 +230,6 @@ impl App {
     }
 }
 
-/// Waits for it, or until the drain begins.
 async fn unless_draining(drain: &Drain, future: impl Future) {
     tokio::select! {
         _ = future => {}

@@ -25,7 +25,7 @@ pub struct Access {
 // === impl Access ===
 
 impl Access {
-    /// A connection in that vhost, at that address. `name`: as the management UI shows it.
+    /// `name`: as the management UI shows it.
     ///
     /// # Errors
     /// From the broker or the system.

@@ -30,13 +30,14 @@ mod sources;
 pub use list::{Listing, list};
 pub use release::{Releases, Wanted, release};
 
-/// How many messages that stay are held at most, until a delay queue has been walked along: meanwhile they can neither come back nor be seen by others.
+/// Messages of other queues held while a delay queue is searched: until then they can neither
+/// return nor be seen by others.
 const MOST_ASIDE: u64 = u16::MAX as u64;
 
 #[derive(Clone)]
 pub struct Place {
     pub walker: Walker,
-    /// As who may read the delay queues; the vhost is each walk's own.
+    /// The user needs to read the delay queues. Each walk sets its vhost.
     pub login: Login,
     pub vhosts: Vec<Vhost>,
     pub names: Names,
@@ -51,7 +52,6 @@ pub enum Error {
     DelaysUnknown,
     #[error("the management API does not say which delay queues there are: {0}")]
     Management(#[from] NoAnswer),
-    /// The broker cannot be reached, or has refused something.
     #[error("the broker was asked about {queue} in vhost {vhost}: {failure}")]
     Broker {
         vhost: Vhost,
@@ -87,7 +87,7 @@ impl Place {
         Ok(found)
     }
 
-    /// Walks along the first `messages` of a queue. `None`: there is no such queue.
+    /// Browses the first `messages` of a queue. `None`: no such queue.
     async fn walk(
         &self,
         vhost: &Vhost,
@@ -126,7 +126,7 @@ impl Place {
         }
     }
 
-    /// How many messages there are, and how many consumers.
+    /// Numbers of messages and consumers.
     async fn count(&self, vhost: &Vhost, queue: &ShortStr) -> Result<Option<Summary>, Error> {
         let task = Task::Look(Bodies::Begin);
         self.walk(vhost, queue, (0, task), |_| ()).await

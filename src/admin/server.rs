@@ -100,7 +100,7 @@ struct Asked {
     working: watch::Sender<Stage>,
 }
 
-/// Done when the connection is cut off, unless its answer is worked on.
+/// Ready when the connection is cut off, unless its answer is in progress.
 async fn goes(cut_off: CancellationToken, heard: watch::Receiver<Stage>) {
     cut_off.cancelled().await;
     // What came at the last moment was read before.
@@ -186,7 +186,7 @@ impl Server {
             .merge(api::router(api, queues))
     }
 
-    /// A permit for somebody who has come. Who says nothing makes room: so the question whether the process works is always answered.
+    /// A permit for a new connection. Idle ones make room, so `/healthz` is always answered.
     async fn room(&self, newcomers: &Newcomers) -> Permit {
         let met = || self.metrics.limit_met(Limit::AdminConnections);
         let mut permit = pin!(self.rooms.connection(met));

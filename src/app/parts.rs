@@ -32,7 +32,6 @@ use crate::tls::{Certificates, Client, Connector};
 
 use super::BindError;
 
-/// How long a node of the broker may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn session(config: &Config) -> session::Settings {
@@ -207,7 +206,6 @@ pub(super) fn dialer(config: &Config, certificates: &Certificates, metrics: &Met
     }
 }
 
-/// What is spoken with the broker before AMQP.
 pub(super) fn way(config: &Config, certificates: &Certificates) -> Way {
     Way {
         tls: certificates.upstream().filter(|_| config.upstream.tls),

@@ -79,7 +79,7 @@ pub(super) async fn carry_out(
     }
 }
 
-/// Counts what would go, and asks whether it should. Something to print: then it ends there.
+/// Counts the messages and asks for approval. `Some`: the output of a command that ends here.
 async fn counted(
     client: &Client,
     page: &str,
@@ -113,7 +113,7 @@ async fn counted(
     }
 }
 
-/// Somebody interrupts before the proxy has answered. The work goes on without the command, and only the answer tells under which number.
+/// Interrupted before the proxy has answered: the work goes on, and only the answer has its number.
 async fn last_words(
     answer: impl Future<Output = Result<Value, NoAnswer>>,
     interrupted: &mut Signal,

@@ -116,7 +116,7 @@ async fn missing_rights(rights: &Rights<'_>, prefix: &str) -> Result<Vec<&'stati
     Ok(missing)
 }
 
-/// A client: the intake exchanges, and nothing else of the proxy's.
+/// A client: the intake exchanges only.
 async fn client_rights(
     patient: &Patient,
     client: &Access,

@@ -184,7 +184,7 @@ impl Dialer {
 // === impl Way ===
 
 impl Way {
-    /// A connection of the proxy's own to one address of a node.
+    /// For the proxy's own connections.
     ///
     /// # Errors
     /// From the system, or the TLS handshake.

@@ -146,7 +146,6 @@ impl Opener {
         });
     }
 
-    /// Opens the careful link beside a publisher, whenever it is needed.
     fn careful(
         &self,
         vhost: &Vhost,

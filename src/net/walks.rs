@@ -26,19 +26,17 @@ use super::vhosts::Hub;
 #[derive(Clone)]
 pub struct Walks {
     pub walker: Walker,
-    /// The publishers, for what is sent back.
     pub hub: Hub,
     pub thread: Background,
 }
 
-/// Runs machines on connections of their own.
 #[derive(Clone)]
 pub struct Walker {
     pub dialer: Dialer,
     pub clock: SystemClock,
 }
 
-/// Gives what a machine has for others to a function.
+/// Passes the machine's output to a function.
 struct Gives<F>(F);
 
 pub struct Mover {
@@ -62,7 +60,7 @@ impl Walks {
         Background::start("redrives", NICER)
     }
 
-    /// Moves messages of a queue. Whoever has the sender can pause the walk or end it.
+    /// The sender pauses or ends the walk.
     pub fn moving(
         &self,
         settings: Settings,
@@ -87,8 +85,8 @@ impl Walks {
 // === impl Walker ===
 
 impl Walker {
-    /// Walks along a queue. `wants_more` gets each message, and says whether the walk goes on; when `stopped` is done it does not, either. If this
-    /// future is dropped the connection is, too: the broker puts back what was taken, and may count it as failed deliveries.
+    /// Browses until `wants_more` returns false or `stopped` is done. Dropping this drops the
+    /// connection: the broker requeues the messages, and may count failed deliveries.
     ///
     /// # Errors
     /// When the broker refuses, or cannot be reached.
@@ -116,7 +114,6 @@ impl Walker {
         with_nodes(&self.dialer.nodes, ended)
     }
 
-    /// Runs a machine on a connection of its own.
     async fn run<M: Machine>(
         &self,
         machine: M,

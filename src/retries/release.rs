@@ -73,7 +73,7 @@ pub async fn release(place: &Place, wanted: &Wanted) -> Result<Releases, Error> 
 // === impl Wanted ===
 
 impl Wanted {
-    /// What no proxy has sent is nobody's retry: it stays until its time is over.
+    /// Messages that no proxy sent stay until they expire.
     fn task(&self, place: &Place) -> Task {
         Task::Move(Box::new(Move {
             filter: Filter {

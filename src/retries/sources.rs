@@ -11,7 +11,7 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::letter::Waiting;
 use crate::machine::Wall;
 
-/// The last millisecond that has a name in RFC 3339.
+/// The last millisecond of year 9999, the limit of RFC 3339.
 const LAST: u64 = 253_402_300_799_999;
 /// Normally a message leaves at once; later, something holds it.
 const OVERDUE_AFTER: Duration = Duration::from_secs(5);

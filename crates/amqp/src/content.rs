@@ -10,7 +10,6 @@ const BASIC: u16 = 60;
 /// Size of class, weight and body size, which precede the property flags.
 pub const PREFIX: usize = 12;
 
-/// Properties and body of one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// From the property flags on: two octets of flags, then the properties that they announce.

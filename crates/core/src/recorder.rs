@@ -33,66 +33,64 @@ mod stream;
 mod tests;
 
 const CHANNEL: ChannelId = ChannelId(1);
-/// The name of our consumer.
 const TAG: &[u8] = b"dlx-proxy";
-/// Deliveries before an ack. A stream wants a bound.
+/// Deliveries before an ack. Streams require a bound.
 const PREFETCH: u16 = 1000;
-/// Octets that the stream keeps. It drops whole segments, of which the last may be larger by a few messages.
+/// Octets that the stream keeps. It drops whole segments, so the last one may exceed this by a few
+/// messages.
 const KEEPS: i64 = 200_000_000;
 const SEGMENT: i64 = 20_000_000;
-/// When there are so many octets between an entry and the end of the stream, the entry is written again: early enough for a reader that lags.
+/// An entry this far before the end of the stream is written again: early enough for slow readers.
 const FAR: u64 = KEEPS as u64 / 2;
-/// What a message takes beside its properties and body, at most: its annotations, and its share of a chunk.
+/// Upper bound for what a message takes beside properties and body: annotations and its share of a
+/// chunk.
 const BESIDE: u64 = 500;
-/// For so long others wait for what is recorded.
+/// How long others wait for a record.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What was refused is tried again after this: a stream that was just made cannot be consumed at once (3.10, 4.0: measured), ...
+/// Retry interval after a refusal: a new stream cannot be consumed at once (3.10, 4.0: measured).
+/// See also [`SELDOM`].
 const AGAIN: Duration = Duration::from_secs(1);
-/// ... and after this when nobody waits for it any more.
+/// Retry interval when nothing waits for the record any longer.
 const SELDOM: Duration = Duration::from_secs(60);
-/// An entry that has not come in this time is written again.
+/// An entry that was not read back in this time is written again.
 const COMES: Duration = Duration::from_secs(5);
-/// At the end of the process: for so long it is waited for what was written.
+/// At shutdown: how long confirms are awaited.
 const LAST: Duration = Duration::from_secs(2);
-/// The user may not have it; the broker has no streams (a feature flag): that does not change soon.
+/// Lasting refusals: access refused; no streams (a feature flag).
 const FINAL: [u16; 2] = [403, 540];
-/// Sessions that wait at once.
 const MOST_WAITING: usize = 1000;
 
-/// The settings of a recorder.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub login: Login,
-    /// The name of the stream.
     pub stream: ShortStr,
-    /// `declares`, for queues whose policy does not say.
     pub declares: Declares,
-    /// Where what is read counts, and what is written stands.
+    /// Where entries count, and what is written comes from.
     pub policies: LivePolicies,
 }
 
-/// What a recorder is told besides the bytes of its link, by the sessions of its vhost.
+/// From the sessions of the vhost.
 #[derive(Debug)]
 pub enum Input {
-    /// A declare, or the end of the queue, has made this entry, which counts already: it is to be recorded. A session that waits for that is
-    /// told.
+    /// A declare, or the end of the queue, made this entry, which counts already. The session that
+    /// waits is answered when it is recorded.
     Record(ShortStr, Entry, Option<Owner>),
-    /// This session has gone on, and waits no longer: other declares may follow that one.
+    /// This session no longer waits: other declares may follow.
     GaveUp(Owner),
-    /// Perhaps one of them says `declares = "lenient"` now.
+    /// A policy may have set `declares = "lenient"`.
     PoliciesChanged,
 }
 
-/// What a recorder has for the sessions and the intake of its vhost.
+/// For the sessions and the intake of the vhost.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// For the sessions that wait: whether that is recorded, or cannot be now.
+    /// For waiting sessions: whether their entry is recorded, or cannot be now.
     pub recorded: Vec<(Owner, ShortStr, bool)>,
-    /// For the intake: whether all counts that was recorded before.
+    /// For the intake: whether all recorded entries count.
     pub current: Option<bool>,
 }
 
-/// All that it wants done.
+/// Effects of a recorder.
 pub type Effects = crate::machine::Effects<Output>;
 
 /// ```text
@@ -111,49 +109,39 @@ enum State {
     Refused,
 }
 
-/// The recorder of one vhost.
 #[derive(Debug)]
 pub struct Recorder {
     settings: Settings,
     link: Link,
     state: State,
-    /// Declares may differ from their queues; until then there is no connection.
     wanted: bool,
-    /// The stream exists with other arguments: it is used as it is.
     passive: bool,
-    /// How often the stream was read.
     laps: u64,
     mover: Mover<()>,
     /// Entries that were read and do not count yet.
     read: Vec<(ShortStr, Entry)>,
-    /// The mark has come, but what stands before it does not count yet.
+    /// The mark was read, but the entries before it do not count yet.
     marked: bool,
     /// The newest entry of each queue in the stream, and its place.
     stands: BTreeMap<ShortStr, (Entry, u64)>,
-    /// How many octets were read of the stream.
+    /// Octets of the stream read so far.
     end: u64,
-    /// Entries are not written again before the stream ends there.
+    /// No entry is rewritten before the stream is this long.
     rewrite_from: u64,
-    /// Messages that were read and that no proxy wrote.
+    /// Messages that no proxy wrote.
     foreign: u64,
-    /// Sessions that wait for what is to be recorded.
     waiting: Vec<Waiting>,
-    /// What the intake was told.
     told: bool,
-    /// The broker's words when it last refused the stream.
     refusal: Option<String>,
-    /// When nobody waits any longer.
     patience: Option<Mono>,
-    /// When something is tried again.
     again: Option<Mono>,
-    /// Until when a draining recorder waits for confirms.
+    /// Until when a draining recorder awaits confirms.
     last: Option<Mono>,
 }
 
 // === impl Settings ===
 
 impl Settings {
-    /// Whether declares of some queue may differ from it.
     fn are_lenient(&self) -> bool {
         self.declares == Declares::Lenient || self.policies.ours().any_is_lenient()
     }
@@ -162,7 +150,6 @@ impl Settings {
 // === impl Recorder ===
 
 impl Recorder {
-    /// A recorder that wants its link as soon as declares may differ from their queues.
     pub fn new(settings: Settings, now: Now) -> Recorder {
         let wanted = settings.are_lenient();
         Recorder {
@@ -188,12 +175,10 @@ impl Recorder {
         }
     }
 
-    /// Whether declares may differ from their queues, so that there is something to record, or was.
     pub fn is_wanted(&self) -> bool {
         self.wanted
     }
 
-    /// The channel is gone, and with it what was on its way.
     fn shut(&mut self) {
         self.mover.forget(CHANNEL);
         self.marked = false;
@@ -202,7 +187,6 @@ impl Recorder {
         (self.end, self.rewrite_from) = (0, 0);
     }
 
-    /// Whether all counts that was recorded, or is to be done without.
     fn tell(&mut self, current: bool, now: Now, fx: &mut Effects) {
         if std::mem::replace(&mut self.told, current) != current {
             fx.out.current = Some(current);
@@ -210,12 +194,10 @@ impl Recorder {
         }
     }
 
-    /// The stream cannot be had, and nobody waits for it.
     fn is_given_up(&self) -> bool {
         self.told && self.state != State::Current
     }
 
-    /// Nobody waits any longer for what may be recorded.
     fn do_without(&mut self, now: Now, fx: &mut Effects) {
         if !self.told {
             let refusal = self.refusal.clone();
@@ -237,7 +219,8 @@ impl Recorder {
         }
     }
 
-    /// Others have waited for long. In an alarm nothing can be published, so that an intake that waits misses nothing.
+    /// Others have waited too long. During an alarm nothing can be published, so a waiting intake
+    /// misses nothing.
     fn lose_patience(&mut self, now: Now, fx: &mut Effects) {
         match self.link.is_blocked() {
             true => self.patience = Some(now.mono.after(PATIENCE)),

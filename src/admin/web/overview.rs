@@ -212,7 +212,6 @@ fn parked(messages: Option<u64>, known: &DeadLetterQueues) -> Markup {
     }
 }
 
-/// Those that are known, and what is not known of others.
 fn dead_letter_queues(vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
     let queues = &known.dead_letter_queues;
     let link = |at: usize, name: &str| {

@@ -163,7 +163,7 @@ impl Redrive {
         })
     }
 
-    /// Exchange and key of what does not go back to the queue in which it died.
+    /// Exchange and key for a message that does not return to its queue.
     fn elsewhere(
         &self,
         own_key: impl FnOnce() -> Result<ShortStr, Stays>,
@@ -181,7 +181,6 @@ impl Redrive {
         }
     }
 
-    /// Whether it goes back to the queue where it belongs, if that is this one.
     fn leads_back(&self, source: &[u8]) -> bool {
         match &self.to {
             Destination::Source => true,
@@ -258,7 +257,7 @@ fn put_cc<'a>(
     Ok(())
 }
 
-/// With these headers, and with what brings it back to its queue, if it goes there.
+/// With these headers, and the table of a retry if it returns to its queue.
 fn edited(
     properties: &Properties<'_>,
     headers: Vec<u8>,
@@ -277,7 +276,7 @@ fn edited(
     Ok(retry.written_into(&proven)?)
 }
 
-/// The key that a message was first published with, as far as it says.
+/// The first routing key of a message, as far as its headers show it.
 fn first_key(
     table: Table<'_>,
     entries: &[Entry<'_>],
@@ -319,7 +318,6 @@ impl<'a> Origin<'a> {
         })
     }
 
-    /// What brings it back to its queue carries this.
     fn back(self, expiration: Option<&'a [u8]>) -> Retry<'a> {
         Retry {
             queue: self.queue,

@@ -44,7 +44,6 @@ impl Recorder {
         self.write_mark(now, fx);
     }
 
-    /// A message of the stream, whole.
     fn delivered(&mut self, delivery: &Delivery) {
         self.mover.ack(delivery.tag);
         self.end = self.end.saturating_add(delivery.whole() + BESIDE);
@@ -65,7 +64,7 @@ impl Recorder {
     /// A frame of the broker.
     ///
     /// # Errors
-    /// What the broker did wrong, or that the stream is gone: then all begins anew.
+    /// A protocol violation, or the stream is gone: reconnect.
     pub(super) fn frame(
         &mut self,
         frame: Frame<'_>,

@@ -19,7 +19,7 @@ use super::replies::{Due, Expected, Replies};
 use super::tx::Tx;
 use super::unacked::{Retained, Unacked};
 
-/// All channels of a session. Boxed, since a map makes room for eleven values at once, and most connections have one channel.
+/// Boxed: a map allocates eleven values at once, and most connections have one channel.
 pub(super) type Channels = BTreeMap<ChannelId, Box<Channel>>;
 
 #[derive(Debug, Default)]
@@ -310,7 +310,7 @@ pub(super) fn await_rejects(channels: &Channels, on: Option<ChannelId>) -> bool 
     }
 }
 
-/// One consumer less: an auto-delete queue may go with its last one, and then what it delivered does not die any more.
+/// An auto-delete queue may go with its last consumer; then its deliveries do not die any more.
 pub(super) fn consumer_ends(channels: &Channels, queue: &ShortStr, registry: &mut Registry) {
     let mut consumers = channels.values().flat_map(|state| state.consumers.values());
     let reads = |other: &Consumer| other.queue == *queue && !other.ending;

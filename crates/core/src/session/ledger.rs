@@ -173,7 +173,7 @@ impl<'t> Books<'_, 't> {
         }
     }
 
-    /// The bound on waiting has passed: all withheld rejects go to the broker, or are kept from it.
+    /// Timeout: withheld rejects go to the broker, or are kept.
     pub(super) fn give_up(&mut self, on: Option<ChannelId>) {
         let open = self
             .ledger

@@ -10,9 +10,9 @@ use super::tx;
 /// Why the client is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// Its next command must stay behind the withheld rejects of this channel, or of all, for a while.
+    /// The next command must wait for withheld rejects of this channel, or of all.
     Withheld(Option<ChannelId>),
-    /// Its next command depends on answers that are due on this channel, for a while.
+    /// The next command depends on pending answers of this channel.
     Answers(ChannelId),
     /// A commit on this channel returns messages, after a pause.
     Commit(ChannelId),

@@ -77,7 +77,6 @@ impl Session {
         self.transit.pause.end();
     }
 
-    /// The bound on waiting for rejects has passed.
     fn give_up(&mut self, on: Option<ChannelId>, turn: &mut Turn<'_>) {
         turn.event(Event::LimitMet(Limit::CloseWait));
         self.books(turn).give_up(on);
