@@ -29,7 +29,6 @@ mod refuse;
 mod replies;
 mod retries;
 mod settle;
-mod teardown;
 mod timers;
 mod transit;
 mod tx;
@@ -62,6 +61,7 @@ use facts::Facts;
 use frames::{Consumed, Handled};
 use ledger::{Books, Ledger};
 use lifecycle::Phase;
+use line::Line;
 use ordering::Exchanges;
 use pause::Hold;
 use peer::Peer;
@@ -92,9 +92,6 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Session {
     settings: Arc<Settings>,
-    /// The treatment of EXTERNAL in the handshake.
-    external: External,
-    mechanism_is_chosen: bool,
     peer: Peer,
     transit: Transit,
     channels: Channels,
@@ -155,8 +152,6 @@ impl Session {
     pub fn new(settings: Arc<Settings>, now: Now) -> Session {
         let limits = settings.limits.now();
         Session {
-            external: External::default(),
-            mechanism_is_chosen: false,
             peer: Peer::default(),
             transit: Transit {
                 handshake_until: Some(now.mono.after(limits.handshake_timeout)),
@@ -179,7 +174,7 @@ impl Session {
     ) -> Session {
         let mut session = Session::new(settings, now);
         session.peer.comes_from(host);
-        session.external = external;
+        session.transit.external = external;
         session
     }
 
@@ -209,6 +204,18 @@ impl Session {
             peer: &self.peer,
             registry: &self.registry,
         }
+    }
+
+    fn line<'s, 't>(&'s mut self, turn: &'s mut Turn<'t>) -> (&'s mut Declares, Line<'s, 't>) {
+        let line = Line {
+            settings: &self.settings,
+            peer: &self.peer,
+            registry: &mut self.registry,
+            channels: &mut self.channels,
+            turn,
+            transit: &mut self.transit,
+        };
+        (&mut self.declares, line)
     }
 
     fn books<'a, 't>(&'a mut self, turn: &'a mut Turn<'t>) -> Books<'a, 't> {

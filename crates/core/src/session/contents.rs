@@ -1,12 +1,9 @@
 //! Contents as they pass: private headers are added or taken away, and deliveries of managed queues are copied.
 
-use std::ops::Range;
-
 use bytes::Bytes;
 
 use crate::amqp::content::{PREFIX, body_size};
 use crate::amqp::frame;
-use crate::amqp::ids::ChannelId;
 use crate::amqp::incoming::Incoming;
 use crate::amqp::properties::has_headers;
 use crate::dead_letter::private;
@@ -17,57 +14,13 @@ use super::facts::Facts;
 use super::ledger::Ledger;
 use super::redelivered;
 use super::unacked::Retained;
-use super::{Session, Settings, Turn};
-
-impl Session {
-    pub(super) fn header(
-        &mut self,
-        from: Leg,
-        channel: ChannelId,
-        payload: &[u8],
-        range: Range<usize>,
-        turn: &mut Turn<'_>,
-    ) {
-        let octets = body_size(payload).unwrap_or(0);
-        let facts = Facts::of(&self.settings, &self.peer, &self.registry);
-        let mut state = self.channels.get_mut(&channel);
-        let mut discard = false;
-        if let Some(state) = &mut state {
-            let transfer = state.transfer(from);
-            discard = transfer.discards();
-            transfer.header(octets);
-            if from == Leg::Broker {
-                self.ledger.begin_copy(state, payload, facts, turn);
-            }
-        }
-        if !discard {
-            let (prefix, properties) = payload.split_at_checked(PREFIX).unwrap_or((payload, &[]));
-            match facts.edited(state, from, properties, turn) {
-                Some(edited) => turn.replace(from, |out| {
-                    frame::put(out, 2, channel, |out| {
-                        out.extend_from_slice(prefix);
-                        out.extend_from_slice(&edited);
-                    })
-                }),
-                None => turn.pass(from, range),
-            }
-        }
-        if octets == 0 {
-            if from == Leg::Broker
-                && let Some(state) = self.channels.get_mut(&channel)
-            {
-                self.ledger.copied(state, &self.settings);
-            }
-            self.boundary(turn);
-        }
-    }
-}
+use super::{Settings, Turn};
 
 // === impl Facts ===
 
 impl Facts<'_> {
     /// Adds or removes private headers.
-    fn edited(
+    pub(super) fn edited(
         self,
         state: Option<&mut Box<Channel>>,
         from: Leg,
@@ -105,7 +58,7 @@ impl Facts<'_> {
 
 impl Ledger {
     /// From here on the content is copied, if the budget allows.
-    fn begin_copy(
+    pub(super) fn begin_copy(
         &mut self,
         state: &mut Channel,
         header: &[u8],

@@ -10,9 +10,10 @@ use crate::amqp::reply;
 use crate::amqp::reply_code::ACCESS_REFUSED;
 use crate::machine::{Event, Leg};
 
+use super::Turn;
 use super::frames::{Handled, Method};
 use super::lifecycle::{Farewell, Phase};
-use super::{Session, Turn};
+use super::transit::Transit;
 
 const EXTERNAL: &[u8] = b"EXTERNAL";
 /// RabbitMQ's text for a refused login.
@@ -74,7 +75,9 @@ impl External {
     }
 }
 
-impl Session {
+// === impl Transit ===
+
+impl Transit {
     /// The broker's `connection.start`, without EXTERNAL.
     pub(super) fn start(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         match self.external.without(method.payload) {
@@ -96,16 +99,16 @@ impl Session {
             return false;
         }
         turn.event(Event::ExternalRefused);
-        self.transit.handshake_until = None;
-        if self.transit.broker.is_inside() {
-            self.transit.life.enter(Phase::Done);
+        self.handshake_until = None;
+        if self.broker.is_inside() {
+            self.life.enter(Phase::Done);
             return true;
         }
         let out = turn.build(Leg::Client);
         let failed = MethodId::CONNECTION_START_OK;
         reply::close(out, ChannelId::CONNECTION, ACCESS_REFUSED, REFUSED, failed);
-        self.transit.life.farewell = Farewell::Said;
-        self.transit.life.broker_is_gone(turn.now.mono);
+        self.life.farewell = Farewell::Said;
+        self.life.broker_is_gone(turn.now.mono);
         turn.mute = true;
         true
     }
@@ -116,11 +119,11 @@ impl Session {
         let guards = self.external == External::Guarded && !self.mechanism_is_chosen;
         if guards {
             turn.event(Event::ExternalRefused);
-            self.transit.handshake_until = None;
-            if self.transit.life.phase() == Phase::Greeting {
+            self.handshake_until = None;
+            if self.life.phase() == Phase::Greeting {
                 turn.build(Leg::Client).extend_from_slice(&frame::PROTOCOL);
             }
-            self.transit.life.enter(Phase::Done);
+            self.life.enter(Phase::Done);
         }
         guards
     }

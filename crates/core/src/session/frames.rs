@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use crate::amqp::content::{PREFIX, body_size};
 use crate::amqp::frame::{self, Front, HEAD, Head, Kind};
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
 use crate::machine::{Event, Leg};
 
+use super::facts::Facts;
 use super::lifecycle::Phase;
 use super::pause::Hold;
 use super::replies::asked_for;
@@ -169,12 +171,54 @@ impl Session {
         }
     }
 
+    pub(super) fn header(
+        &mut self,
+        from: Leg,
+        channel: ChannelId,
+        payload: &[u8],
+        range: Range<usize>,
+        turn: &mut Turn<'_>,
+    ) {
+        let octets = body_size(payload).unwrap_or(0);
+        let facts = Facts::of(&self.settings, &self.peer, &self.registry);
+        let mut state = self.channels.get_mut(&channel);
+        let mut discard = false;
+        if let Some(state) = &mut state {
+            let transfer = state.transfer(from);
+            discard = transfer.discards();
+            transfer.header(octets);
+            if from == Leg::Broker {
+                self.ledger.begin_copy(state, payload, facts, turn);
+            }
+        }
+        if !discard {
+            let (prefix, properties) = payload.split_at_checked(PREFIX).unwrap_or((payload, &[]));
+            match facts.edited(state, from, properties, turn) {
+                Some(edited) => turn.replace(from, |out| {
+                    frame::put(out, 2, channel, |out| {
+                        out.extend_from_slice(prefix);
+                        out.extend_from_slice(&edited);
+                    })
+                }),
+                None => turn.pass(from, range),
+            }
+        }
+        if octets == 0 {
+            if from == Leg::Broker
+                && let Some(state) = self.channels.get_mut(&channel)
+            {
+                self.ledger.copied(state, &self.settings);
+            }
+            self.boundary(turn);
+        }
+    }
+
     /// The client's first eight octets select the protocol.
     fn greeting(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> Consumed {
         let rest = turn.src.get(at..).unwrap_or_default();
         let known = rest.len().min(frame::PROTOCOL.len());
         if from == Leg::Broker || rest.get(..known) != frame::PROTOCOL.get(..known) {
-            if self.guards_unseen(turn) {
+            if self.transit.guards_unseen(turn) {
                 return Consumed::Bytes(rest.len());
             }
             if from == Leg::Client && rest.starts_with(&TLS) {
@@ -221,7 +265,7 @@ impl Session {
         turn: &mut Turn<'_>,
     ) -> Consumed {
         self.transit.fault(from, what, turn);
-        if from == Leg::Client && self.guards_unseen(turn) {
+        if from == Leg::Client && self.transit.guards_unseen(turn) {
             return Consumed::Bytes(turn.src.len() - at);
         }
         self.step(from, at, turn)
@@ -278,7 +322,7 @@ impl Session {
         if ended && !heard_out && turn.src.get(at + len - 1) != Some(&frame::END) {
             self.transit.fault(from, UNTERMINATED, turn);
             if from == Leg::Client {
-                self.guards_unseen(turn);
+                self.transit.guards_unseen(turn);
             }
         } else if ended {
             self.boundary(turn);

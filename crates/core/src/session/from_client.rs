@@ -29,7 +29,9 @@ impl Session {
                 return self.hold(Hold::Probe, turn);
             }
             MethodId::CONNECTION_CLOSE | MethodId::CONNECTION_CLOSE_OK => self.connection_closes(),
-            MethodId::CONNECTION_START_OK if self.refuses_start_ok(method.payload, turn) => {
+            MethodId::CONNECTION_START_OK
+                if self.transit.refuses_start_ok(method.payload, turn) =>
+            {
                 return Handled::Done;
             }
             // Other rights may come with it.

@@ -5,13 +5,12 @@ use crate::machine::Mono;
 use crate::registry::Registry;
 
 use super::channel::Channels;
-use super::declares::Declares;
 use super::facts::Facts;
 use super::frames::Handled;
 use super::pause::Hold;
 use super::peer::Peer;
 use super::transit::Transit;
-use super::{Session, Settings, Turn};
+use super::{Settings, Turn};
 
 /// A session without its deliveries, during one call.
 pub(super) struct Line<'s, 't> {
@@ -20,24 +19,7 @@ pub(super) struct Line<'s, 't> {
     pub(super) registry: &'s mut Registry,
     pub(super) channels: &'s mut Channels,
     pub(super) turn: &'s mut Turn<'t>,
-    transit: &'s mut Transit,
-}
-
-impl Session {
-    pub(super) fn line<'s, 't>(
-        &'s mut self,
-        turn: &'s mut Turn<'t>,
-    ) -> (&'s mut Declares, Line<'s, 't>) {
-        let line = Line {
-            settings: &self.settings,
-            peer: &self.peer,
-            registry: &mut self.registry,
-            channels: &mut self.channels,
-            turn,
-            transit: &mut self.transit,
-        };
-        (&mut self.declares, line)
-    }
+    pub(super) transit: &'s mut Transit,
 }
 
 // === impl Line ===

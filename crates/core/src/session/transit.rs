@@ -8,6 +8,7 @@ use crate::amqp::reply_code::{CONNECTION_FORCED, REPLY_SUCCESS};
 use crate::machine::{Event, Leg, Mono};
 
 use super::channel::{Channel, Channels};
+use super::external::External;
 use super::frames::{Handled, Stream};
 use super::lifecycle::{Farewell, GOODBYE, Lifecycle, Phase};
 use super::outbox::Outbox;
@@ -25,6 +26,9 @@ pub(super) struct Transit {
     pub(super) client: Stream,
     pub(super) broker: Stream,
     pub(super) life: Lifecycle,
+    /// The treatment of EXTERNAL in the handshake.
+    pub(super) external: External,
+    pub(super) mechanism_is_chosen: bool,
     pub(super) handshake_until: Option<Mono>,
     pub(super) pause: Pause,
     pub(super) outbox: Outbox,
