@@ -10,7 +10,7 @@ use crate::dead_letter::retries::OnCrash;
 use crate::machine::{Budget, Event, Fallback, Limit, Outcome, Publication, Ticket};
 use crate::registry::Standing;
 
-use super::again::Again;
+use super::again::{Again, LAST_PAUSE};
 use super::channel::{Channel, Channels};
 use super::facts::Facts;
 use super::instead::Asked;
@@ -316,7 +316,9 @@ impl Page<'_, '_> {
             }
             Outcome::Refused(cause) => {
                 self.forward(tag, Fallback::Refused(*cause));
-                self.kept_refused(tag, *cause);
+                if self.state.unacked.kept_refused(tag, *cause) {
+                    self.ledger.again.arm(now, LAST_PAUSE);
+                }
             }
         }
     }

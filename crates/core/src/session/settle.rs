@@ -110,7 +110,7 @@ impl Session {
             && let Some(tag) = settlement.next(&state.unacked)
         {
             let facts = Facts::of(&self.settings, &self.peer, &self.registry);
-            let asked = settlement.asked_of(&state.unacked, tag, facts);
+            let asked = settlement.asked_of(state.unacked.queue_of(tag), facts);
             if asked.is_some()
                 && let Some(queue) = doubted(&state.unacked, tag, facts, turn.now.mono)
             {
@@ -186,28 +186,21 @@ impl Settlement {
         let is_ours = self.asked.is_some();
         match self.multiple {
             true => unacked.withheld_up_to(self.last) || is_ours && unacked.any_matters(self.last),
-            false => is_ours && unacked.matters(self.last),
+            false => is_ours && unacked.queue_of(self.last).is_some(),
         }
     }
 
     /// Whether a `multiple` has to wait for withheld deliveries below it.
     fn would_be_many(&self, unacked: &Unacked, facts: Facts<'_>) -> bool {
-        let is_withheld = |of: &Retained| self.asked_in(&of.queue, facts).is_some();
+        let is_withheld = |of: &Retained| self.asked_of(Some(&of.queue), facts).is_some();
         self.multiple && unacked.awaits() && unacked.pieces(self.last, is_withheld) > MAX_PIECES
     }
 
-    /// The client's request, for a delivery of this queue.
-    fn asked_in(&self, queue: &[u8], facts: Facts<'_>) -> Option<Asked> {
+    /// The client's request for a delivery of this queue, where it may be the proxy's.
+    fn asked_of(&self, queue: Option<&ShortStr>, facts: Facts<'_>) -> Option<Asked> {
+        let retried = || queue.is_some_and(|queue| facts.retries(queue).is_some());
         self.asked
-            .filter(|asked| *asked == Asked::Reject || facts.retries(queue).is_some())
-    }
-
-    /// The client's request for this delivery, where it may be the proxy's.
-    fn asked_of(&self, unacked: &Unacked, tag: DeliveryTag, facts: Facts<'_>) -> Option<Asked> {
-        match (self.asked, unacked.queue_of(tag)) {
-            (Some(Asked::Reject), _) => self.asked,
-            (_, queue) => self.asked_in(queue?, facts),
-        }
+            .filter(|asked| *asked == Asked::Reject || retried())
     }
 
     fn next(&mut self, unacked: &Unacked) -> Option<DeliveryTag> {

@@ -201,11 +201,7 @@ impl Unacked {
         first(&self.taken)
     }
 
-    /// Whether a reject of this delivery needs a look: it has, or lacks, a copy.
-    pub(crate) fn matters(&self, tag: DeliveryTag) -> bool {
-        self.queue_of(tag).is_some()
-    }
-
+    /// Whether a reject of any delivery up to this tag needs a look: it has, or lacks, a copy.
     pub(crate) fn any_matters(&self, tag: DeliveryTag) -> bool {
         let uncopied = |of: &Uncopied| first(&of.tags).is_some_and(|first| first <= tag);
         let mut copies = self.copies.range(..=tag.0);

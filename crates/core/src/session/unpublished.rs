@@ -4,7 +4,7 @@
 
 use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::dead_letter::{Disposal, proof};
-use crate::machine::{Cause, Event, Fallback};
+use crate::machine::{Event, Fallback};
 
 use super::again::LAST_PAUSE;
 use super::instead::{Asked, Counts, Instead};
@@ -100,12 +100,6 @@ impl Page<'_, '_> {
             });
         }
         Fate::Withheld
-    }
-
-    pub(super) fn kept_refused(&mut self, tag: DeliveryTag, cause: Cause) {
-        if self.state.unacked.kept_refused(tag, cause) {
-            self.ledger.again.arm(self.turn.now.mono, LAST_PAUSE);
-        }
     }
 
     /// Publishes a kept delivery again. False: no ticket is left.
