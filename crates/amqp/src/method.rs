@@ -55,7 +55,7 @@ fn arguments(payload: &[u8]) -> Result<Cursor<'_>, Malformed> {
 macro_rules! view {
     ($(#[$doc:meta])* $name:ident<'a> { $($(#[$field_doc:meta])* $field:ident: $type:ty = |$cursor:ident| $read:expr;)* }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $name<'a> { $($(#[$field_doc])* pub $field: $type,)* }
 
         impl<'a> $name<'a> {

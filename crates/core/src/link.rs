@@ -136,19 +136,23 @@ impl std::fmt::Debug for Login {
 
 // === impl Frame ===
 
-impl Frame<'_> {
+impl<'a> Frame<'a> {
+    /// Its method, if it is one.
     pub(crate) fn method(&self) -> Option<MethodId> {
         let is_method = self.kind == Kind::Method;
         is_method.then(|| MethodId::peek(self.payload)).flatten()
     }
 
-    /// Answers `channel.close`; returns the broker's code and text.
-    pub(crate) fn closed<O>(&self, fx: &mut Effects<O>) -> (u16, String) {
+    /// A `channel.close`: it is answered. Its code is 0 if it cannot be read.
+    pub(crate) fn close<O>(&self, fx: &mut Effects<O>) -> Close<'a> {
         reply::close_ok(fx.broker.build(&[]), self.channel);
-        match Close::parse(self.payload) {
-            Ok(close) => (close.code, String::from_utf8_lossy(close.text).into_owned()),
-            Err(_) => (0, String::new()),
-        }
+        Close::parse(self.payload).unwrap_or_default()
+    }
+
+    /// The same: the broker's code and its words.
+    pub(crate) fn closed<O>(&self, fx: &mut Effects<O>) -> (u16, String) {
+        let close = self.close(fx);
+        (close.code, String::from_utf8_lossy(close.text).into_owned())
     }
 }
 

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::amqp::method::{Close, MethodId};
-use crate::amqp::reply;
 use crate::dead_letter;
-use crate::link::Loss;
+use crate::link::{Frame, Loss};
 use crate::machine::{Cause, DeadLetter, Event, Mono, Now, Outcome, Purpose, Role};
 use crate::publisher::Effects;
 
@@ -118,18 +117,18 @@ impl Publisher {
         }
     }
 
-    pub(super) fn channel_closed(&mut self, at: usize, payload: &[u8], now: Now, fx: &mut Effects) {
-        let channel = self.store.channels.get(at);
-        reply::close_ok(fx.broker.build(&[]), channel.id());
-        let built = channel.built;
+    /// The broker closed a channel.
+    pub(super) fn channel_closed(
+        &mut self,
+        at: usize,
+        frame: Frame<'_>,
+        now: Now,
+        fx: &mut Effects,
+    ) {
+        let close = frame.close(fx);
+        let built = self.store.channels.get(at).built;
         let (done, open) = self.store.shut(at);
         let mut keys = [done.clone(), open].concat();
-        let close = Close::parse(payload).unwrap_or(Close {
-            code: 0,
-            text: &[],
-            class: 0,
-            method: 0,
-        });
         let is_older = self.delays.learn(&close);
         self.delays.doubt();
         if is_older {

@@ -178,7 +178,7 @@ impl Publisher {
             }
             (Kind::Method, Some(MethodId::CONFIRM_SELECT_OK)) => channel.answered(),
             (Kind::Method, Some(MethodId::CHANNEL_CLOSE)) => {
-                self.channel_closed(at, frame.payload, now, fx);
+                self.channel_closed(at, frame, now, fx);
             }
             (Kind::Method, Some(MethodId::CHANNEL_FLOW)) => {
                 let active = frame.payload.get(4).copied().unwrap_or(1);

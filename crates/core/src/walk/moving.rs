@@ -1,8 +1,9 @@
-//! What a walk does with the messages that are meant: sends them back, or removes them. The others stay where they are.
+//! What a walk does with the messages that are meant: shows them, sends them back, rejects or removes them. The others stay where they are.
 //!
 //! ```text
-//! a message ─ not meant ───────────────────────────────▶ stays: held until the end, then put back in its place
+//! a message ─ not meant, or a look ───────────────────▶ stays: held until the end, then put back in its place
 //!        └─ meant ─ purge ─────────────────────────────▶ acked
+//!               ├─ release of retries ─────────────────▶ rejected: the broker dead-letters it
 //!               └─ redrive ─ may the user publish it? ─ no ─▶ stays
 //!                                 └─ publisher ─ confirmed ─▶ acked
 //!                                        ├─ no route takes it ▶ stays
