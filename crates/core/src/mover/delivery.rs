@@ -24,9 +24,10 @@ pub(crate) struct Delivery {
     pub(crate) redelivered: bool,
     pub(crate) exchange: ShortStr,
     pub(crate) routing_key: ShortStr,
-    pub(crate) properties: Bytes,
-    body: Vec<u8>,
-    /// Octets of the body: limit, total and received, once the header has come.
+    /// Its properties, and what is kept of its body: one copy.
+    bytes: Vec<u8>,
+    properties: usize,
+    /// Octets of the body: those that are kept at most, all, and those that have come, once the header has.
     most: usize,
     size: u64,
     came: Option<u64>,
@@ -56,14 +57,17 @@ impl Delivery {
 
     pub(super) fn header(&mut self, payload: &[u8], keep: Keep) -> Result<(), Malformed> {
         self.size = body_size(payload)?;
-        self.properties = Bytes::copy_from_slice(payload.get(PREFIX..).ok_or(Malformed)?);
+        let properties = payload.get(PREFIX..).ok_or(Malformed)?;
+        self.properties = properties.len();
         (self.most, self.hash) = match keep {
             Keep::Whole if self.whole() > LARGEST => (0, None),
             Keep::Whole => (usize::MAX, None),
             Keep::Begin(octets) => (octets, Some(Hash::default())),
         };
         let expected = self.size.min(LARGEST) as usize;
-        self.body.reserve_exact(expected.min(self.most));
+        let kept = self.properties + expected.min(self.most);
+        self.bytes = Vec::with_capacity(kept);
+        self.bytes.extend_from_slice(properties);
         self.came = Some(0);
         Ok(())
     }
@@ -73,8 +77,8 @@ impl Delivery {
         if let Some(hash) = &mut self.hash {
             hash.octets(piece);
         }
-        let room = self.most - self.body.len();
-        self.body
+        let room = self.most - (self.bytes.len() - self.properties);
+        self.bytes
             .extend_from_slice(piece.get(..room).unwrap_or(piece));
         Ok(())
     }
@@ -84,31 +88,40 @@ impl Delivery {
     }
 
     pub(crate) fn whole(&self) -> u64 {
-        self.size
-            .saturating_add((PREFIX + self.properties.len()) as u64)
+        self.size.saturating_add((PREFIX + self.properties) as u64)
     }
 
     pub(crate) fn octets(&self) -> usize {
-        self.properties.len() + self.body.len()
+        self.bytes.len()
     }
 
     /// `None`: it was too large.
     pub(crate) fn content(&mut self) -> Option<Content> {
-        (self.body.len() as u64 == self.size).then(|| Content {
-            properties: self.properties.clone(),
-            body: std::mem::take(&mut self.body).into(),
-        })
+        let kept = self.bytes.len() - self.properties;
+        (kept as u64 == self.size).then(|| self.split())
     }
 
-    /// As the message at this place.
-    pub(crate) fn letter(self, position: u64) -> Letter {
+    /// Its properties alone.
+    pub(crate) fn properties(&self) -> &[u8] {
+        self.bytes.get(..self.properties).unwrap_or_default()
+    }
+
+    fn split(&mut self) -> Content {
+        let mut properties = Bytes::from(std::mem::take(&mut self.bytes));
+        let body = properties.split_off(self.properties);
+        Content { properties, body }
+    }
+
+    /// It as the message at this place.
+    pub(crate) fn letter(mut self, position: u64) -> Letter {
+        let Content { properties, body } = self.split();
         Letter {
             position,
             exchange: self.exchange,
             routing_key: self.routing_key,
             redelivered: self.redelivered,
-            properties: self.properties,
-            body: self.body.into(),
+            properties,
+            body,
             body_hash: self.hash.unwrap_or_default().finish(),
             size: self.size,
         }

@@ -72,3 +72,21 @@ fn an_outcome_of_an_earlier_channel_finds_nothing() {
     assert_eq!(mover.of(new), Some((1, &mut "new")));
     assert!(new > old);
 }
+
+/// A broker that breaks the protocol costs the connection, not the process.
+#[test]
+fn a_second_header_begins_the_message_anew() {
+    let header = |size: u64| [&[0, 60, 0, 0][..], &size.to_be_bytes(), &[0, 0]].concat();
+    let mut delivery = Delivery::default();
+    for (size, keep) in [
+        (5, Keep::Whole),
+        (1 << 40, Keep::Whole),
+        (2, Keep::Begin(1)),
+    ] {
+        delivery.header(&header(size), keep).expect("a header");
+        delivery.body(b"abc").expect("room");
+    }
+    assert!(delivery.is_whole());
+    assert_eq!(delivery.content(), None);
+    assert_eq!(&delivery.letter(1).body[..], b"a");
+}

@@ -47,7 +47,7 @@ impl Recorder {
     fn delivered(&mut self, delivery: &Delivery) {
         self.mover.ack(delivery.tag);
         self.end = self.end.saturating_add(delivery.whole() + BESIDE);
-        match Message::read(&delivery.properties, &self.settings.login.user) {
+        match Message::read(delivery.properties(), &self.settings.login.user) {
             Some(Message::Entry(queue, entry)) => {
                 let stands = self.stands.get(&queue);
                 if stands.is_none_or(|(stands, _)| *stands <= entry) {
