@@ -12,9 +12,9 @@ use utoipa::ToSchema;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::dead_letter;
-use crate::machine::{DeadLetter, Mono, Outcome, Survey};
-use crate::routing::Routing;
+use crate::machine::{DeadLetter, Mono, Outcome};
 
+pub(crate) use self::book::Leads;
 pub use self::handlings::Handlings;
 
 use self::book::{Book, Went};
@@ -171,10 +171,11 @@ impl KnownQueues {
         self.book().wants_survey(vhost, now)
     }
 
-    /// Takes a while.
-    pub(crate) fn surveyed(&self, vhost: &Vhost, survey: Survey) {
-        let targets = self.book().targets(vhost);
-        let found = book::resolve(&Routing::of(survey), targets);
+    pub(crate) fn targets(&self, vhost: &Vhost) -> Vec<Target> {
+        self.book().targets(vhost)
+    }
+
+    pub(crate) fn surveyed(&self, vhost: &Vhost, found: Vec<(Target, Leads)>) {
         self.book().surveyed(vhost, found);
     }
 

@@ -60,7 +60,6 @@ pub mod recent;
 pub mod redrives;
 pub mod reload;
 pub mod retries;
-pub mod routing;
 pub mod service;
 pub mod telemetry;
 pub mod tls;

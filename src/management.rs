@@ -15,7 +15,7 @@
 //! **All queues** of each vhost that is open come into the catalogue, whoever declared them: at start and every hour; and a single one when a
 //! session meets it and nobody knows it.
 //!
-//! **A survey** of a vhost, of all its exchanges and bindings, tells which queues its dead letters go to by named exchanges.
+//! **A survey** of the exchanges that dead letters go to, with their bindings, tells which queues these lead to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,14 +40,14 @@ mod dead_letter_queues;
 mod examined;
 mod harm;
 mod http;
-mod listed;
+mod leads;
 mod listing;
 mod overdue;
 mod policies;
 mod queues;
-mod survey;
 #[cfg(test)]
 mod tests;
+mod topic;
 mod watchdog;
 
 const EVERY: Duration = Duration::from_secs(5);
@@ -108,9 +108,8 @@ impl Management {
         let read = self
             .api
             .ask(async |mut api| {
-                let list = |json: &[u8]| serde_json::from_slice(json);
-                let policies = api.get("policies".to_owned(), list).await?;
-                let operator_policies = api.get("operator-policies".to_owned(), list).await?;
+                let policies = api.get("policies".to_owned()).await?;
+                let operator_policies = api.get("operator-policies".to_owned()).await?;
                 // The policies count without it.
                 match api.check(alarms::PATH, alarms::read).await {
                     Ok(alarms) => self.metrics.alarms(alarms),

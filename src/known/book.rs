@@ -8,7 +8,6 @@ use super::published::Published;
 use super::{Known, Standing, Target};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::Mono;
-use crate::routing::Routing;
 
 mod queue;
 
@@ -55,8 +54,8 @@ struct Aim {
     published: Published,
 }
 
-#[derive(Debug, Default)]
-pub(super) enum Leads {
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) enum Leads {
     #[default]
     New,
     Nowhere,
@@ -269,19 +268,6 @@ impl Book {
         let queues: usize = self.0.values().map(|of| of.queues.len()).sum();
         MOST_QUEUES_IN_ALL.saturating_sub(queues)
     }
-}
-
-pub(super) fn resolve(routing: &Routing, targets: Vec<Target>) -> Vec<(Target, Leads)> {
-    let resolved = targets.into_iter().map(|target| {
-        let key = target.routing_key.as_ref().map(|key| key.as_bytes());
-        let leads_to = match routing.leads_to(&target.exchange, key) {
-            Some(queues) => Leads::To(queues),
-            None if routing.has(&target.exchange) => Leads::Unknown,
-            None => Leads::Nowhere,
-        };
-        (target, leads_to)
-    });
-    resolved.collect()
 }
 
 /// A copy: a slice of a read buffer must not live as long as the process.

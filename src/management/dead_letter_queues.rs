@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use hyper::StatusCode;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde::Deserialize;
 use tracing::debug;
@@ -13,8 +12,7 @@ use tracing::debug;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::known::KnownQueues;
 
-use super::http::NoAnswer;
-use super::{AT_MOST, Management};
+use super::{AT_MOST, Management, leads};
 
 /// Nodes report new numbers every five seconds.
 const EVERY: Duration = Duration::from_secs(10);
@@ -33,11 +31,6 @@ struct Listed {
     /// A new queue has no count yet.
     #[serde(default)]
     messages: Option<u64>,
-}
-
-enum Answer {
-    Messages(Option<u64>),
-    Gone,
 }
 
 // === impl Counting ===
@@ -75,18 +68,15 @@ impl Counting {
     }
 
     async fn survey(&self) {
-        let Management { turn, .. } = &self.management;
-        let _turn = turn.acquire().await;
-        let survey = self.management.survey(&self.vhost);
-        match survey.await {
-            Ok(survey) => {
-                let (known, vhost) = (self.known.clone(), self.vhost.clone());
+        let (known, vhost) = (self.known.clone(), self.vhost.clone());
+        let targets = known.targets(&vhost);
+        match self.management.survey(&vhost, &targets).await {
+            Ok(asked) => {
                 // Many bindings take a while, and sessions run on these threads.
-                let read = tokio::task::spawn_blocking(move || known.surveyed(&vhost, survey));
-                let _ = read.await;
+                let found = move || known.surveyed(&vhost, leads::resolve(&asked, targets));
+                let _ = tokio::task::spawn_blocking(found).await;
             }
             Err(error) => {
-                let vhost = &self.vhost;
                 debug!(%vhost, %error, "the vhost cannot be surveyed: it is not known where its named dead-letter exchanges lead");
             }
         }
@@ -109,19 +99,14 @@ impl Counting {
             for queue in &queues {
                 let name = percent_encode(queue, NON_ALPHANUMERIC);
                 let path = format!("queues/{vhost}/{name}?columns=messages");
-                let told = match api.get(path, |json| serde_json::from_slice(json)).await {
-                    Ok(Listed { messages }) => Answer::Messages(messages),
-                    Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => {
-                        Answer::Gone
-                    }
-                    Err(error) => return Err(error),
-                };
-                match told {
-                    Answer::Messages(Some(messages)) => {
+                match api.find(path).await? {
+                    Some(Listed {
+                        messages: Some(messages),
+                    }) => {
                         self.known.counted(&self.vhost, queue, messages);
                     }
-                    Answer::Messages(None) => {}
-                    Answer::Gone => self.known.gone(&self.vhost, queue),
+                    Some(Listed { messages: None }) => {}
+                    None => self.known.gone(&self.vhost, queue),
                 }
             }
             Ok(())

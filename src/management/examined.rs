@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::SystemTime;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::http::{Api, NoAnswer};
@@ -144,12 +145,8 @@ impl Api {
         .await
     }
 
-    async fn list<T: for<'a> Deserialize<'a> + Send + 'static>(
-        &self,
-        path: &str,
-    ) -> Result<T, NoAnswer> {
-        let read = |json: &[u8]| serde_json::from_slice(json);
-        self.ask(async |mut api| api.get(path.to_owned(), read).await)
+    async fn list<T: DeserializeOwned + Send + 'static>(&self, path: &str) -> Result<T, NoAnswer> {
+        self.ask(async |mut api| api.get(path.to_owned()).await)
             .await
     }
 }

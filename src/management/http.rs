@@ -7,6 +7,7 @@ use bytes::{Buf, Bytes};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode, header};
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -14,8 +15,8 @@ use crate::http::{self, BadBody, Failed, Login, Place, Requests};
 
 /// For all answers of one connection together.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Octets of one answer: some hundred thousand bindings.
-const LONGEST_ANSWER: usize = 64 << 20;
+/// Octets of one answer: a hundred thousand bindings.
+const LONGEST_ANSWER: usize = 32 << 20;
 /// Octets of a health check: two alarms per node.
 const LONGEST_CHECK: usize = 1 << 20;
 const PIECES: usize = 4;
@@ -104,17 +105,27 @@ impl Api {
 // === impl Connection ===
 
 impl Connection {
-    pub(super) async fn get<T: Send + 'static>(
+    pub(super) async fn get<T: DeserializeOwned + Send + 'static>(
         &mut self,
         path: String,
-        read: fn(&[u8]) -> serde_json::Result<T>,
     ) -> Result<T, NoAnswer> {
         let body = self.body(&path).await?;
         // Many bindings take a while, and sessions run on these threads.
-        let parsed = tokio::task::spawn_blocking(move || read(&body)).await;
+        let parsed = tokio::task::spawn_blocking(move || serde_json::from_slice(&body)).await;
         match parsed {
             Ok(parsed) => parsed.map_err(|source| NoAnswer::Json { path, source }),
             Err(_) => Err(Failed::TooLate(PATIENCE).into()), // the process is ending
+        }
+    }
+
+    /// `None`: there is no such thing.
+    pub(super) async fn find<T: DeserializeOwned + Send + 'static>(
+        &mut self,
+        path: String,
+    ) -> Result<Option<T>, NoAnswer> {
+        match self.get(path).await {
+            Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => Ok(None),
+            found => found.map(Some),
         }
     }
 

@@ -12,7 +12,6 @@ use std::io::{BufReader, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::StatusCode;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -143,8 +142,7 @@ impl Listing {
     async fn learn_default_type(&self, api: &mut Connection) -> Result<(), NoAnswer> {
         let at = self.clock.now().mono;
         let path = "vhosts?disable_stats=true&columns=name,default_queue_type".to_owned();
-        let read = |json: &[u8]| serde_json::from_slice(json);
-        let vhosts: Vec<ListedVhost> = api.get(path, read).await?;
+        let vhosts: Vec<ListedVhost> = api.get(path).await?;
         let Learner {
             vhost, catalogue, ..
         } = &self.learner;
@@ -174,10 +172,8 @@ impl Listing {
                 let at = self.clock.now().mono;
                 let name = percent_encode(queue, NON_ALPHANUMERIC);
                 let path = format!("queues/{vhost}/{name}?{COLUMNS}");
-                match api.get(path, |json| serde_json::from_slice(json)).await {
-                    Ok(listed) => self.learner.learn(&listed, at),
-                    Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => {}
-                    Err(error) => return Err(error),
+                if let Some(listed) = api.find(path).await? {
+                    self.learner.learn(&listed, at);
                 }
             }
             Ok(())

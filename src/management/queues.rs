@@ -2,18 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use hyper::StatusCode;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::machine::{Destination, Trouble};
+use crate::machine::Trouble;
 use crate::objects::{Names, OwnObject};
 
 use super::condition::{self, Condition};
 use super::http::{Api, NoAnswer};
-use super::listed;
+use super::leads::Binding;
 
 const ON_A_PAGE: usize = 500;
 const COLUMNS: &str =
@@ -79,7 +78,7 @@ impl Api {
                 let path = format!(
                     "queues/{vhost}?page={page}&page_size={ON_A_PAGE}&name={pattern}&use_regex=true&columns={COLUMNS}"
                 );
-                let answer: Page = api.get(path, |json| serde_json::from_slice(json)).await?;
+                let answer: Page = api.get(path).await?;
                 listed.extend(answer.items);
                 if page >= answer.page_count {
                     break;
@@ -102,18 +101,9 @@ impl Api {
         let listed: Vec<Listed> = self
             .ask(async |mut api| {
                 let path = format!("exchanges/{vhost}/{exchange}/bindings/source");
-                let bound = match api.get(path, listed::bindings).await {
-                    Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => {
-                        Vec::new()
-                    }
-                    bound => bound?,
-                };
-                let delays = bound
-                    .iter()
-                    .filter_map(|binding| match &binding.destination {
-                        Destination::Queue(queue) => delay_of(queue, names),
-                        Destination::Exchange(_) => None,
-                    });
+                let bound: Vec<Binding> = api.find(path).await?.unwrap_or_default();
+                let bound = bound.iter().filter_map(Binding::queue);
+                let delays = bound.filter_map(|queue| delay_of(queue, names));
                 let mut listed = Vec::new();
                 let delays = delays.collect::<BTreeSet<u64>>().into_iter();
                 let delays = delays.map(|millis| names.delay_queue(millis));
@@ -122,12 +112,7 @@ impl Api {
                     let queue = percent_encode(&queue, NON_ALPHANUMERIC);
                     let columns = condition::COLUMNS;
                     let path = format!("queues/{vhost}/{queue}?columns={COLUMNS},{columns}");
-                    let answer = api.get(path, |json| serde_json::from_slice(json));
-                    match answer.await {
-                        Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => {
-                        }
-                        answer => listed.push(answer?),
-                    }
+                    listed.extend(api.find(path).await?);
                 }
                 Ok(listed)
             })

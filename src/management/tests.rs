@@ -13,7 +13,7 @@ use crate::amqp::ids::name;
 use crate::dead_letter::Lookup;
 use crate::dead_letter::Target;
 use crate::http::Place;
-use crate::machine::{Destination, Event};
+use crate::machine::Event;
 use crate::net::clock::SystemClock;
 use crate::net::outlet::Observer;
 use crate::objects::{DeclaredTarget, Names, QueueType};
@@ -21,21 +21,13 @@ use crate::registry::existing_delays::ExistingDelays;
 use crate::registry::policy::Queue;
 
 mod counting;
+mod leads;
 mod listing;
 
 /// Captured from a node of each version, one member per line.
 const POLICIES: [&str; 2] = [
     include_str!("testdata/policies-3.10.8.json"),
     include_str!("testdata/policies-4.3.6.json"),
-];
-
-const EXCHANGES: [&str; 2] = [
-    include_str!("testdata/exchanges-3.10.8.json"),
-    include_str!("testdata/exchanges-4.3.6.json"),
-];
-const BINDINGS: [&str; 2] = [
-    include_str!("testdata/bindings-3.10.8.json"),
-    include_str!("testdata/bindings-4.3.6.json"),
 ];
 
 /// Key and strategy for a reject in this queue of the vhost `shop`, whose arguments name a
@@ -94,106 +86,14 @@ fn what_is_no_list_of_policies_is_an_error() {
     assert!(serde_json::from_str::<Vec<ListedPolicy>>(more).is_ok());
 }
 
-#[test]
-fn exchanges_of_real_nodes_are_understood() {
-    for answer in EXCHANGES {
-        let found = listed::exchanges(answer.as_bytes()).expect("JSON");
-        let shown: Vec<_> = found
-            .iter()
-            .map(|(exchange, policy)| {
-                let alternate = exchange.alternate.as_ref();
-                (
-                    exchange.name.to_string(),
-                    exchange.kind.to_string(),
-                    alternate.map(ToString::to_string),
-                    policy.is_some(),
-                )
-            })
-            .collect();
-        let one = |name: &str, kind: &str, alternate: Option<&str>| {
-            (
-                name.to_owned(),
-                kind.to_owned(),
-                alternate.map(str::to_owned),
-                true,
-            )
-        };
-        assert_eq!(
-            shown,
-            [
-                one("", "direct", None),
-                one("h", "headers", None),
-                one("inner", "fanout", None),
-                one("retry", "topic", Some("spare")),
-            ]
-        );
-    }
-}
-
-#[test]
-fn policies_that_mean_queues_do_not_hide_where_an_exchange_leads() {
-    for answer in POLICIES {
-        let harmless = listed::of_queues(answer.as_bytes()).expect("JSON");
-        for (policy, expected) in [("any", true), ("keys", true), ("x", false)] {
-            assert_eq!(harmless.contains(policy), expected, "{policy}");
-        }
-    }
-}
-
-#[test]
-fn bindings_of_real_nodes_are_understood() {
-    for answer in BINDINGS {
-        let found = listed::bindings(answer.as_bytes()).expect("JSON");
-        let shown: Vec<_> = found
-            .iter()
-            .map(|binding| {
-                let to = match &binding.destination {
-                    Destination::Queue(queue) => format!("queue {queue}"),
-                    Destination::Exchange(exchange) => format!("exchange {exchange}"),
-                };
-                let (source, key) = (&binding.source, &binding.routing_key);
-                format!("{source} -{key}-> {to}")
-            })
-            .collect();
-        let expected = [
-            "h --> queue jobs",
-            "inner --> queue jobs",
-            "retry -a b/ü-> exchange inner",
-            "retry -orders.#-> queue orders",
-        ];
-        assert_eq!(shown, expected);
-    }
-}
-
-#[test]
-fn an_alternate_exchange_that_json_does_not_tell_is_no_none() {
-    let alternate = |value: &str| {
-        let answer = format!(
-            r#"[{{"name":"x","type":"fanout","arguments":{{"alternate-exchange":{value}}}}}]"#
-        );
-        let (exchange, _) = listed::exchanges(answer.as_bytes())
-            .expect("JSON")
-            .remove(0);
-        (exchange.alternate, exchange.is_odd)
-    };
-    assert_eq!(alternate(r#""y""#), (Some(name("y")), false));
-    for unclear in [r#""undefined""#, r#""Not UTF-8, base64 is: /w==""#, "1"] {
-        assert_eq!(alternate(unclear), (None, true), "{unclear}");
-    }
-    // One binding that cannot be taken in makes the whole survey one that failed.
-    let long = format!(
-        r#"[{{"source":"{}","destination":"q","destination_type":"queue","routing_key":"","arguments":{{}}}}]"#,
-        "x".repeat(256)
-    );
-    assert!(listed::bindings(long.as_bytes()).is_err());
-}
-
 struct Scene {
     management: Management,
     reported: Reported,
     pause: Duration,
     answers: Arc<std::sync::Mutex<String>>,
     asked: Arc<std::sync::Mutex<String>>,
+    /// By a part of the request, before `answers`.
+    answer_each: Arc<std::sync::Mutex<Vec<(&'static str, &'static str)>>>,
     connections: Arc<AtomicUsize>,
 }
 
@@ -219,14 +119,16 @@ impl Scene {
             pause: EVERY,
             answers: Arc::default(),
             asked: Arc::default(),
+            answer_each: Arc::default(),
             connections: Arc::default(),
         };
         let (answers, asked) = (scene.answers.clone(), scene.asked.clone());
+        let each = scene.answer_each.clone();
         let connections = scene.connections.clone();
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 connections.fetch_add(1, Ordering::Relaxed);
-                let (answers, asked) = (answers.clone(), asked.clone());
+                let (answers, asked, each) = (answers.clone(), asked.clone(), each.clone());
                 tokio::spawn(async move {
                     let mut request = Vec::new();
                     while let Ok(octet) = stream.read_u8().await {
@@ -234,10 +136,15 @@ impl Scene {
                         if !request.ends_with(b"\r\n\r\n") {
                             continue;
                         }
-                        let request = std::mem::take(&mut request);
-                        let answer = answers.lock().expect("no panic").clone();
-                        *asked.lock().expect("no panic") =
-                            String::from_utf8(request).expect("text");
+                        let request =
+                            String::from_utf8(std::mem::take(&mut request)).expect("text");
+                        let mut answer = answers.lock().expect("no panic").clone();
+                        for (of, json) in each.lock().expect("no panic").iter() {
+                            if request.contains(of) {
+                                answer = on(json);
+                            }
+                        }
+                        *asked.lock().expect("no panic") = request;
                         stream.write_all(answer.as_bytes()).await.expect("read");
                         // Others may say that they go on, and do not.
                         if !answer.contains("keep-alive") && !answer.ends_with(": 0\r\n\r\n") {

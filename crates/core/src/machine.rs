@@ -28,7 +28,7 @@ pub use own_queue::{Trouble, Witness};
 pub use publication::{Owner, Publication, Purpose, Ticket};
 pub use rejecter::{ClientConnection, Rejecter};
 pub use time::{Mono, Now, Wall};
-pub use topology::{Binding, Destination, Ensure, Ensured, Exchange, Survey};
+pub use topology::{Ensure, Ensured};
 pub use wire::Wire;
 
 // === legs and bytes ===

@@ -212,9 +212,13 @@ async fn management(bindings: String) -> (SocketAddr, Arc<AtomicUsize>) {
                     .is_ok_and(|octets| octets > 0)
                 {
                     if line.starts_with("GET ") {
-                        let of_bindings = line.contains("/api/bindings/");
+                        let of_bindings = line.contains("/amq%2Etopic/bindings/source");
                         counted.fetch_add(usize::from(of_bindings), Ordering::Relaxed);
-                        body = if of_bindings { &bindings } else { "[]" };
+                        body = match line.contains("/amq%2Etopic ") {
+                            true => r#"{"type":"topic"}"#,
+                            false if of_bindings => &bindings,
+                            false => "[]",
+                        };
                     } else if line == "\r\n" {
                         let head =
                             format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());

@@ -1,4 +1,0 @@
-//! Where targets lead, by tables.
-
-pub(crate) mod model;
-mod table;
