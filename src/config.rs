@@ -27,15 +27,13 @@ use crate::tls;
 mod check;
 mod difference;
 mod gone;
-mod hook_url;
 mod raw;
 mod url;
 mod value;
 
 pub use difference::{Change, RELOADED};
-pub use hook_url::HookUrl;
 pub use raw::{ADMIN_CA_FILE, Mistake, Mistakes, PASSWORD, Sources, USERNAME};
-pub use url::{ManagementUrl, Secret, Upstream};
+pub use url::{HttpUrl, Secret, Upstream};
 
 pub const DEFAULT_TOML: &str = include_str!("config/default.toml");
 
@@ -62,7 +60,7 @@ pub struct Config {
     pub upstream_proxy_protocol: Told,
     pub upstream_order: Order,
     #[serde(serialize_with = "none_as_empty")]
-    pub management_url: Option<ManagementUrl>,
+    pub management_url: Option<HttpUrl>,
     /// Opened at start; they count for readiness.
     pub vhosts: Vec<Vhost>,
     pub ready_when_refused: bool,
@@ -71,7 +69,7 @@ pub struct Config {
     pub mode: Mode,
     pub declares: Declares,
     #[serde(serialize_with = "none_as_empty")]
-    pub on_dead_letter: Option<HookUrl>,
+    pub on_dead_letter: Option<HttpUrl>,
     pub history: History,
     pub on_unroutable: OnUnroutable,
     pub intake_queue_type: QueueType,

@@ -1,7 +1,6 @@
 //! The one HTTP client of this program: requests on a connection of their own, each within bounds. No pool, no redirects, no proxies. The management
 //! API, the server of `on-dead-letter` and admin ports are asked with it.
 
-use std::fmt::Display;
 use std::io;
 use std::time::Duration;
 
@@ -97,8 +96,7 @@ impl Requests {
         request: Builder,
         body: impl Into<Bytes>,
     ) -> Result<Response<Incoming>, Failed> {
-        let Place { host, port, .. } = &self.place;
-        let mut request = request.header(header::HOST, self::host(host, *port));
+        let mut request = request.header(header::HOST, self.place.to_string());
         if let Some((user, password)) = &self.login {
             request = request.header(header::AUTHORIZATION, basic(user, password));
         }
@@ -114,14 +112,6 @@ pub(crate) fn basic(user: &[u8], password: &[u8]) -> String {
 
 pub(crate) fn escaped(octets: &[u8]) -> String {
     percent_encode(octets, ESCAPED).to_string()
-}
-
-fn host(name: impl Display, port: u16) -> String {
-    let name = name.to_string();
-    match name.contains(':') {
-        true => format!("[{name}]:{port}"),
-        false => format!("{name}:{port}"),
-    }
 }
 
 pub(crate) async fn body(body: Incoming, longest: usize) -> Result<Vec<u8>, BadBody> {

@@ -104,8 +104,8 @@ pub(super) fn management(config: &Config, tls: Option<Connector>) -> Option<mana
     };
     Some(management::Api {
         place: Place {
-            host: url.host.clone(),
-            port: url.port,
+            host: url.node.host.clone(),
+            port: url.node.port,
             tls: tls.filter(|_| url.tls),
         },
         path: url.path.clone(),
@@ -122,11 +122,11 @@ pub(super) fn hook(config: &Config, tls: Option<Connector>) -> Option<hook::Serv
     let user = url.user.as_ref();
     Some(hook::Server {
         place: Place {
-            host: url.host.clone(),
-            port: url.port,
+            host: url.node.host.clone(),
+            port: url.node.port,
             tls,
         },
-        target: url.target.reveal().to_owned(),
+        target: url.path.clone(),
         login: user.map(|(user, password)| (octets(user), octets(password.reveal()))),
     })
 }

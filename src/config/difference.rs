@@ -56,20 +56,19 @@ impl Config {
                 Some(change(name, format!("{old} → {new}")))
             })
             .collect();
-        let hidden = "has another password";
-        if self.upstream != new.upstream && old_table.get("upstream") == new_table.get("upstream") {
-            changes.push(change("upstream", hidden.to_owned()));
-        }
-        let url = "management-url";
-        if self.management_url != new.management_url && old_table.get(url) == new_table.get(url) {
-            changes.push(change(url, hidden.to_owned()));
-        }
-        let hook = "on-dead-letter";
-        if self.on_dead_letter != new.on_dead_letter && old_table.get(hook) == new_table.get(hook) {
-            changes.push(change(
-                hook,
-                "has another password, path or query".to_owned(),
-            ));
+        let hidden = [
+            ("upstream", self.upstream != new.upstream),
+            ("management-url", self.management_url != new.management_url),
+            ("on-dead-letter", self.on_dead_letter != new.on_dead_letter),
+        ];
+        for (name, differs) in hidden {
+            if differs && old_table.get(name) == new_table.get(name) {
+                let what = match name {
+                    "on-dead-letter" => "has another password, path or query",
+                    _ => "has another password",
+                };
+                changes.push(change(name, what.to_owned()));
+            }
         }
         changes.extend(changes_of_policies(
             &self.reloadable.policies,

@@ -24,17 +24,16 @@ pub struct Upstream {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub(super) String);
 
-/// `Display`, `Debug` and the printed settings hide the password.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ManagementUrl {
+/// The management API, or the server of `on-dead-letter`. `Display`, `Debug` and the printed
+/// settings hide the password, and of that server path and query: a password may stand in any part.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HttpUrl {
     pub tls: bool,
-    /// An IPv6 address has no brackets.
-    pub host: String,
-    pub port: u16,
-    /// Precedes `/api`; no slash at its end.
-    pub path: String,
-    /// Overrides the user of `upstream`.
+    pub node: Node,
     pub user: Option<(String, Secret)>,
+    /// Of the API: precedes `/api`, no slash at its end. Of that server: with the query.
+    pub path: String,
+    hides_path: bool,
 }
 
 // === impl Upstream ===
@@ -131,24 +130,34 @@ impl fmt::Display for Secret {
     }
 }
 
-// === impl ManagementUrl ===
+// === impl HttpUrl ===
 
-impl ManagementUrl {
+impl HttpUrl {
     /// Parses `http://user:password@host:port/path`, or `https://…`. The default port is 80 or 443.
     ///
     /// # Errors
     /// What is wrong, without quoting the URL.
-    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+    pub(super) fn of_api(text: &str) -> Result<Self, &'static str> {
         let url = Url::parse(text)?;
-        match url.has_query() {
-            true => {
-                Err("leave out what begins with `?`: the proxy asks with parameters of its own")
-            }
-            false => Self::of(&url),
+        if url.has_query() {
+            return Err(
+                "leave out what begins with `?`: the proxy asks with parameters of its own",
+            );
         }
+        let path = url.path().trim_end_matches('/').to_owned();
+        Self::of(&url, path, false)
     }
 
-    pub(super) fn of(url: &Url<'_>) -> Result<Self, &'static str> {
+    /// The same with `?query`.
+    ///
+    /// # Errors
+    /// What is wrong, without quoting the URL.
+    pub(super) fn of_hook(text: &str) -> Result<Self, &'static str> {
+        let url = Url::parse(text)?;
+        Self::of(&url, url.target(), true)
+    }
+
+    fn of(url: &Url<'_>, path: String, hides_path: bool) -> Result<Self, &'static str> {
         let (tls, port) = match url.scheme {
             "http" => (false, 80),
             "https" => (true, 443),
@@ -158,18 +167,19 @@ impl ManagementUrl {
             .parse::<PathAndQuery>()
             .map_err(|_| "not a URL")?;
         let (host, said) = url.host()?;
+        let port = said.unwrap_or(port);
         let user = url.user.clone();
         Ok(Self {
             tls,
-            host,
-            port: said.unwrap_or(port),
-            path: url.path().trim_end_matches('/').to_owned(),
+            node: Node { host, port },
             user: user.map(|(user, password)| (user, Secret(password.unwrap_or_default()))),
+            path,
+            hides_path,
         })
     }
 }
 
-impl fmt::Display for ManagementUrl {
+impl fmt::Display for HttpUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.tls {
             true => "https://",
@@ -180,14 +190,21 @@ impl fmt::Display for ManagementUrl {
                 percent_encoding::utf8_percent_encode(user, percent_encoding::NON_ALPHANUMERIC);
             write!(f, "{user}:{password}@")?;
         }
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}{}", self.host, self.port, self.path),
-            false => write!(f, "{}:{}{}", self.host, self.port, self.path),
+        match self.path.as_str() {
+            "/" => write!(f, "{}", self.node),
+            _ if self.hides_path => write!(f, "{}/***", self.node),
+            path => write!(f, "{}{path}", self.node),
         }
     }
 }
 
-impl Serialize for ManagementUrl {
+impl fmt::Debug for HttpUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for HttpUrl {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }

@@ -18,39 +18,36 @@ use crate::registry::policy::Pattern;
 use crate::registry::said_retries::{no_delay, no_retry_type};
 use crate::url::hidden;
 
-use super::hook_url::HookUrl;
-use super::url::{ManagementUrl, Upstream};
+use super::url::{HttpUrl, Upstream};
 
 pub(super) const SHORTSTR: usize = 255;
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        "write an IP address and a port, like \"127.0.0.1:5673\" or \"[::]:5673\"".to_owned()
-    })
+fn unless_empty<T>(
+    text: &str,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    (!text.is_empty()).then(|| parse(text)).transpose()
 }
 
 pub(super) fn address_or_none(text: &str) -> Result<Option<SocketAddr>, String> {
-    match text {
-        "" => Ok(None),
-        _ => address(text)
-            .map(Some)
-            .map_err(|problem| format!("{problem}, or \"\" for none")),
-    }
+    unless_empty(text, |text| {
+        text.parse().map_err(|_| {
+            "write an IP address and a port, like \"127.0.0.1:5673\" or \"[::]:5673\", or \"\" for none"
+                .to_owned()
+        })
+    })
 }
 
 pub(super) fn place_or_none(text: &str) -> Result<Option<At>, String> {
-    match text {
-        "" => Ok(None),
-        _ => At::parse(text)
-            .map(Some)
-            .map_err(|problem| format!("{problem}, or \"\" for none")),
-    }
+    unless_empty(text, |text| {
+        At::parse(text).map_err(|problem| format!("{problem}, or \"\" for none"))
+    })
 }
 
 pub(super) fn text_or_none(text: &str) -> Result<Option<String>, String> {
-    Ok((!text.is_empty()).then(|| text.to_owned()))
+    unless_empty(text, |text| Ok(text.to_owned()))
 }
 
 pub(super) fn upstream(text: &str) -> Result<Upstream, String> {
@@ -58,24 +55,20 @@ pub(super) fn upstream(text: &str) -> Result<Upstream, String> {
         .map_err(|problem| format!("{problem}; write it like \"amqp://user:password@host:5672\""))
 }
 
-pub(super) fn management_url(text: &str) -> Result<Option<ManagementUrl>, String> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let url = ManagementUrl::parse(text).map_err(|problem| {
-        format!("{problem}; write it like \"http://user:password@host:15672\"")
-    })?;
-    Ok(Some(url))
+pub(super) fn management_url(text: &str) -> Result<Option<HttpUrl>, String> {
+    unless_empty(text, |text| {
+        HttpUrl::of_api(text).map_err(|problem| {
+            format!("{problem}; write it like \"http://user:password@host:15672\"")
+        })
+    })
 }
 
-pub(super) fn hook_url(text: &str) -> Result<Option<HookUrl>, String> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let url = HookUrl::parse(text).map_err(|problem| {
-        format!("{problem}; write it like \"http://user:password@host/path\"")
-    })?;
-    Ok(Some(url))
+pub(super) fn hook_url(text: &str) -> Result<Option<HttpUrl>, String> {
+    unless_empty(text, |text| {
+        HttpUrl::of_hook(text).map_err(|problem| {
+            format!("{problem}; write it like \"http://user:password@host/path\"")
+        })
+    })
 }
 
 pub(super) fn prefix(text: &str) -> Result<Names, String> {

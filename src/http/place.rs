@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::net::nodes::Node;
 use crate::tls::{Client, Connector};
 use crate::url::Url;
 
@@ -66,7 +67,8 @@ fn host_and_port(text: &str) -> Result<(String, u16), &'static str> {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&super::host(&self.host, self.port))
+        let (host, port) = (self.host.clone(), self.port);
+        Node { host, port }.fmt(f)
     }
 }
 

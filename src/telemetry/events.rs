@@ -260,7 +260,7 @@ impl Reporter {
     pub fn handshake_failed(&self, error: &io::Error) {
         let _inside = self.span.enter();
         let failure = Failure::of(error);
-        let (cause, words) = (failure.as_str(), failure.words());
+        let (cause, words) = failure.told();
         match failure {
             Failure::Ended => plain!(self, HANDSHAKE_ENDED, cause, words, %error),
             _ => plain!(self, HANDSHAKE_FAILED, cause, cause, words, %error),

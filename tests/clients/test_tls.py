@@ -193,8 +193,8 @@ def test_the_broker_is_looked_at(tls):
     amqp_to_tls = secure.replace("amqps://", "amqp://").replace("localhost", "127.0.0.1")
     none = dict(upstream_ca_file=None)
     for upstream, settings, words in [
-        (secure, dict(upstream_ca_file=tls.file("stranger.pem")), "is signed by somebody unknown: set `upstream-ca-file`"),
-        (secure, dict(upstream_tls_name="elsewhere.example"), "is not for elsewhere.example but for"),
+        (secure, dict(upstream_ca_file=tls.file("stranger.pem")), "UnknownIssuer: set `upstream-ca-file`"),
+        (secure, dict(upstream_tls_name="elsewhere.example"), "certificate is only valid for DnsName"),
         (amqps_to_plain, {}, "does not speak TLS at this port"),
         (amqp_to_tls, none, "speaks TLS at this port"),
     ]:
@@ -364,4 +364,4 @@ def test_retries_are_listed_with_tls(tls):
         environment["DLX_PROXY_UPSTREAM_CA_FILE"] = tls.file(ca)
         done = subprocess.run([BINARY, *words], env=environment, capture_output=True, text=True, timeout=DEADLINE)
         assert done.returncode == code, done.stderr
-    assert "signed by somebody unknown" in done.stderr
+    assert "UnknownIssuer" in done.stderr

@@ -166,7 +166,7 @@ def test_nodes_are_killed_in_turn(cluster, vhost, start):
     other nodes, and hardly anybody tries that one, until the certificate is right."""
     proxies = [start(), start(tls=True)]
     proxy = proxies[1]
-    wrong = {1: ("other", "is signed by somebody unknown"), 2: ("elsewhere", "but for elsewhere.example")}
+    wrong = {1: ("other", "UnknownIssuer"), 2: ("elsewhere", "elsewhere.example")}
     with Load(cluster, vhost, proxies) as load:
         for node in ALL:
             with load.fault():
