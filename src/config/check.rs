@@ -6,7 +6,7 @@ use ::config::{Map, Value, ValueKind};
 use crate::letter::ErrorHeaders;
 use crate::machine::{Fixed, Limits};
 use crate::net::ports::At;
-use crate::net::proxy_protocol::{Network, Trusted};
+use crate::net::proxy_protocol::Trusted;
 use crate::tls;
 use crate::url::hidden;
 
@@ -36,7 +36,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
     let config = Config {
         listen: c.get("listen", place_or_none),
         listen_tls: c.get("listen-tls", address_or_none),
-        listen_proxy_protocol: Trusted(c.list("listen-proxy-protocol", Network::parse)),
+        listen_proxy_protocol: Trusted(c.list("listen-proxy-protocol", Trusted::network)),
         admin: c.get("admin", address_or_none),
         admin_tls: c.get("admin-tls", address_or_none),
         admin_api: c.get("admin-api", yes_or_no),

@@ -1,13 +1,12 @@
 //! The PROXY protocol, versions 1 and 2 (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>): where a connection really comes from,
 //! as a load balancer tells us and as we tell the broker.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use ppp::{v1, v2};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
@@ -31,12 +30,8 @@ pub enum Told {
 }
 
 /// Networks whose connections must begin with a header.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Trusted(pub Vec<Network>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(into = "String")]
-pub struct Network(IpNet);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trusted(pub Vec<IpNet>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
@@ -129,6 +124,16 @@ impl Header {
     }
 }
 
+/// The two ends of any of the headers' addresses, which have no trait in common.
+macro_rules! between {
+    ($of:ident) => {
+        Ends {
+            source: ($of.source_address, $of.source_port).into(),
+            destination: ($of.destination_address, $of.destination_port).into(),
+        }
+    };
+}
+
 // === impl Ends ===
 
 impl Ends {
@@ -155,35 +160,16 @@ impl Ends {
     fn of_first(addresses: v1::Addresses) -> Option<Ends> {
         match addresses {
             v1::Addresses::Unknown => None,
-            v1::Addresses::Tcp4(of) => Some(Ends::between(
-                (of.source_address.into(), of.source_port),
-                (of.destination_address.into(), of.destination_port),
-            )),
-            v1::Addresses::Tcp6(of) => Some(Ends::between(
-                (of.source_address.into(), of.source_port),
-                (of.destination_address.into(), of.destination_port),
-            )),
+            v1::Addresses::Tcp4(of) => Some(between!(of)),
+            v1::Addresses::Tcp6(of) => Some(between!(of)),
         }
     }
 
     fn of_second(addresses: v2::Addresses) -> Option<Ends> {
         match addresses {
             v2::Addresses::Unspecified | v2::Addresses::Unix(_) => None,
-            v2::Addresses::IPv4(of) => Some(Ends::between(
-                (of.source_address.into(), of.source_port),
-                (of.destination_address.into(), of.destination_port),
-            )),
-            v2::Addresses::IPv6(of) => Some(Ends::between(
-                (of.source_address.into(), of.source_port),
-                (of.destination_address.into(), of.destination_port),
-            )),
-        }
-    }
-
-    fn between(source: (IpAddr, u16), destination: (IpAddr, u16)) -> Ends {
-        Ends {
-            source: source.into(),
-            destination: destination.into(),
+            v2::Addresses::IPv4(of) => Some(between!(of)),
+            v2::Addresses::IPv6(of) => Some(between!(of)),
         }
     }
 }
@@ -194,37 +180,25 @@ impl Trusted {
     pub fn contains(&self, address: IpAddr) -> bool {
         // What comes to an IPv6 socket by IPv4 is of the network that it is of.
         let address = address.to_canonical();
-        self.0
-            .iter()
-            .any(|Network(network)| network.contains(&address))
+        self.0.iter().any(|network| network.contains(&address))
     }
-}
 
-// === impl Network ===
-
-impl Network {
     /// Parses `10.0.0.0/8`, or one address.
     ///
     /// # Errors
     /// What to write instead.
-    pub fn parse(text: &str) -> Result<Network, String> {
+    pub fn network(text: &str) -> Result<IpNet, String> {
         let one = || text.parse::<IpAddr>().ok().map(IpNet::from);
         let network = text.parse::<IpNet>().ok().or_else(one);
         let network =
             network.ok_or("write a network or an address, like \"10.0.0.0/8\" or \"::1\"")?;
-        Ok(Network(network.trunc()))
+        Ok(network.trunc())
     }
 }
 
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl From<Network> for String {
-    fn from(network: Network) -> String {
-        network.to_string()
+impl Serialize for Trusted {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(IpNet::to_string))
     }
 }
 
