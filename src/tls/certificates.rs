@@ -31,8 +31,8 @@ struct Inner {
 }
 
 struct Read {
-    upstream: Part,
-    served: Part,
+    /// By side.
+    parts: [Part; 2],
     /// Counts changes of settings. Files read before the last one are outdated.
     changes: u64,
 }
@@ -44,14 +44,10 @@ struct Part {
     expires: Option<Duration>,
 }
 
-pub(super) struct Look {
-    changes: u64,
-    settings: [(Side, Settings); 2],
-}
-
+/// The files of both sides, as they are now.
 pub(super) struct Looked {
     changes: u64,
-    parts: [(Side, Contents, Settings); 2],
+    parts: [(Settings, Contents); 2],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,18 +71,17 @@ impl Certificates {
             hook,
             served,
         } = Material::new(settings, uses, &files)?;
-        let (to_broker, to_others) = files.split();
+        let [to_broker, to_others] = files.split();
+        let part = |side, files, expires| Part {
+            settings: settings.of(side),
+            files,
+            expires,
+        };
+        let expires = upstream.as_ref().and_then(|it| it.expires);
+        let upstream_part = part(Side::Upstream, to_broker, expires);
+        let expires = served.as_ref().map(|it| it.expires);
         let read = Read {
-            upstream: Part {
-                settings: settings.of(Side::Upstream),
-                files: to_broker,
-                expires: upstream.as_ref().and_then(|it| it.expires),
-            },
-            served: Part {
-                settings: settings.of(Side::Served),
-                files: to_others,
-                expires: served.as_ref().map(|it| it.expires),
-            },
+            parts: [upstream_part, part(Side::Served, to_others, expires)],
             changes: 0,
         };
         let acceptor = |config| Acceptor(Arc::new(ArcSwap::from_pointee(config)));
@@ -135,7 +130,7 @@ impl Certificates {
         let mut is_news = false;
         for side in Side::ALL {
             let wanted = settings.of(side);
-            let part = read.part(side);
+            let part = &mut read.parts[side as usize];
             if side.is_alike(self.0.uses, uses) {
                 let files = Contents::read(&wanted);
                 is_news |= self.take(side, part, wanted, files, true);
@@ -165,18 +160,23 @@ impl Certificates {
                 tell_of_the_end(&self.read());
             }
             sleep(pause).await;
-            let look = self.look();
-            if let Ok(looked) = spawn_blocking(|| look.read()).await {
+            if let Ok(looked) = spawn_blocking(self.look()).await {
                 self.looked(looked);
             }
         }
     }
 
-    pub(super) fn look(&self) -> Look {
-        let mut read = self.read();
-        Look {
-            changes: read.changes,
-            settings: Side::ALL.map(|side| (side, read.part(side).settings.clone())),
+    /// Reads the files when it is called, which may take a while.
+    pub(super) fn look(&self) -> impl FnOnce() -> Looked + Send + use<> {
+        let read = self.read();
+        let changes = read.changes;
+        let settings = read.parts.each_ref().map(|part| part.settings.clone());
+        move || Looked {
+            changes,
+            parts: settings.map(|settings| {
+                let files = Contents::read(&settings);
+                (settings, files)
+            }),
         }
     }
 
@@ -186,8 +186,9 @@ impl Certificates {
             return;
         }
         let mut is_news = false;
-        for (side, files, settings) in looked.parts {
-            is_news |= self.take(side, read.part(side), settings, files, false);
+        for (side, (settings, files)) in Side::ALL.into_iter().zip(looked.parts) {
+            let part = &mut read.parts[side as usize];
+            is_news |= self.take(side, part, settings, files, false);
         }
         self.tell(&read, is_news);
     }
@@ -248,11 +249,12 @@ impl Certificates {
                 Err(vec![Problem::new(side.certificate(), what)])
             }
         };
+        let mut problems = Vec::new();
         match side {
             Side::Upstream if uses.upstream => {
-                let Some(ToBroker { client, expires }) = ToBroker::new(settings, *uses, files)?
-                else {
-                    return Ok(None);
+                let made = ToBroker::new(settings, *uses, files, &mut problems);
+                let Some(ToBroker { client, expires }) = made else {
+                    return Err(problems);
                 };
                 expires.map_or(Ok(()), usable)?;
                 if let Some(connector) = &self.0.upstream {
@@ -261,8 +263,9 @@ impl Certificates {
                 Ok(expires)
             }
             Side::Served if uses.serves() => {
-                let Some(served) = Served::new(settings, *uses, files)? else {
-                    return Ok(None);
+                let made = Served::new(settings, *uses, files, &mut problems);
+                let Some(served) = made.filter(|_| problems.is_empty()) else {
+                    return Err(problems);
                 };
                 usable(served.expires)?;
                 let configs = [
@@ -290,10 +293,9 @@ impl Certificates {
 
     fn count(&self, read: &Read) {
         for side in Side::ALL {
-            let setting = side.certificate();
-            let used = read.expire().find(|it| it.setting == setting);
-            let expires = used.map(|it| it.expires);
-            self.0.metrics.certificate_expires(setting, expires);
+            let expires = read.parts[side as usize].expires;
+            let metrics = &self.0.metrics;
+            metrics.certificate_expires(side.certificate(), expires);
         }
     }
 
@@ -302,34 +304,12 @@ impl Certificates {
     }
 }
 
-// === impl Look ===
-
-impl Look {
-    pub(super) fn read(self) -> Looked {
-        let read = |(side, settings)| (side, Contents::read(&settings), settings);
-        Looked {
-            changes: self.changes,
-            parts: self.settings.map(read),
-        }
-    }
-}
-
 // === impl Read ===
 
 impl Read {
-    fn part(&mut self, side: Side) -> &mut Part {
-        match side {
-            Side::Upstream => &mut self.upstream,
-            Side::Served => &mut self.served,
-        }
-    }
-
     fn expire(&self) -> impl Iterator<Item = Certified> {
-        let parts = [
-            (Side::Upstream, &self.upstream),
-            (Side::Served, &self.served),
-        ];
-        parts.into_iter().filter_map(|(side, part)| {
+        let parts = Side::ALL.into_iter().zip(&self.parts);
+        parts.filter_map(|(side, part)| {
             Some(Certified {
                 setting: side.certificate(),
                 expires: part.expires?,

@@ -88,9 +88,7 @@ impl Client {
         name: Option<ServerName<'static>>,
     ) -> Result<Client, String> {
         let verifier = AnyCertificate(provider().signature_verification_algorithms);
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
+        let builder = builder()?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
         Client::build(builder, identity, name, Advice::Upstream)

@@ -1,6 +1,5 @@
 //! The files that the settings name: read here, and taken apart into certificates and keys.
 
-use std::io;
 use std::time::Duration;
 
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
@@ -19,8 +18,8 @@ pub struct Problem {
 }
 
 /// All files at one moment. Equal contents need no check.
-#[derive(Debug, Default)]
-pub struct Contents(Vec<(&'static str, io::Result<Vec<u8>>)>);
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Contents(Vec<(&'static str, Result<Vec<u8>, String>)>);
 
 #[derive(Debug)]
 pub(super) struct Identity {
@@ -39,6 +38,11 @@ impl Problem {
     }
 }
 
+/// Adds a problem to those before.
+pub(super) fn noted<T>(checked: Result<T, Problem>, problems: &mut Vec<Problem>) -> Option<T> {
+    checked.map_err(|problem| problems.push(problem)).ok()
+}
+
 // === impl Contents ===
 
 impl Contents {
@@ -54,21 +58,18 @@ impl Contents {
         let named = files
             .into_iter()
             .filter_map(|(setting, file)| Some((setting, file.as_ref()?)));
-        Contents(
-            named
-                .map(|(setting, file)| (setting, std::fs::read(file)))
-                .collect(),
-        )
+        Contents(named.map(|(setting, file)| (setting, read(file))).collect())
     }
 
-    pub(super) fn split(self) -> (Contents, Contents) {
+    /// By side.
+    pub(super) fn split(self) -> [Contents; 2] {
         let parts = self.0.into_iter();
         let (upstream, served) = parts.partition(|(name, _)| name.starts_with("upstream-"));
-        (Contents(upstream), Contents(served))
+        [Contents(upstream), Contents(served)]
     }
 
     pub(super) fn of_file(setting: &'static str, file: &str) -> Contents {
-        Contents(vec![(setting, std::fs::read(file))])
+        Contents(vec![(setting, read(file))])
     }
 
     pub(super) fn roots(&self, setting: &'static str) -> Result<Option<RootCertStore>, Problem> {
@@ -91,28 +92,23 @@ impl Contents {
         &self,
         certificate: &'static str,
         key: &'static str,
-    ) -> Result<Option<Identity>, Vec<Problem>> {
-        let chain = self.chain(certificate);
-        let secret = self.key(key);
-        let (chain, secret) = match (chain, secret) {
-            (Ok(chain), Ok(secret)) => (chain, secret),
-            (chain, secret) => {
-                return Err([chain.err(), secret.err()].into_iter().flatten().collect());
-            }
-        };
-        let (chain, secret) = match (chain, secret) {
-            (None, None) => return Ok(None),
-            (Some(chain), Some(secret)) => (chain, secret),
+        problems: &mut Vec<Problem>,
+    ) -> Option<Identity> {
+        let chain = noted(self.chain(certificate), problems);
+        let secret = noted(self.key(key), problems);
+        let identity = match (chain?, secret?) {
+            (None, None) => return None,
+            (Some(chain), Some(secret)) => identity(chain, secret, (certificate, key)),
             (Some(_), None) => {
                 let what = format!("set it too: `{certificate}` is of no use without its key");
-                return Err(vec![Problem::new(key, what)]);
+                Err(Problem::new(key, what))
             }
             (None, Some(_)) => {
                 let what = format!("set it too: `{key}` is of no use without its certificate");
-                return Err(vec![Problem::new(certificate, what)]);
+                Err(Problem::new(certificate, what))
             }
         };
-        identity(chain, secret, (certificate, key)).map_err(|problem| vec![problem])
+        noted(identity, problems)
     }
 
     fn chain(
@@ -160,19 +156,8 @@ impl Contents {
     }
 }
 
-impl PartialEq for Contents {
-    fn eq(&self, other: &Contents) -> bool {
-        let alike = |a: &io::Result<Vec<u8>>, b: &io::Result<Vec<u8>>| match (a, b) {
-            (Ok(a), Ok(b)) => a == b,
-            (Err(a), Err(b)) => a.kind() == b.kind(),
-            _ => false,
-        };
-        let (a, b) = (&self.0, &other.0);
-        a.len() == b.len()
-            && a.iter()
-                .zip(b)
-                .all(|(a, b)| a.0 == b.0 && alike(&a.1, &b.1))
-    }
+fn read(file: &str) -> Result<Vec<u8>, String> {
+    std::fs::read(file).map_err(|error| error.to_string())
 }
 
 fn is_encrypted(content: &[u8]) -> bool {
@@ -183,7 +168,7 @@ fn identity(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     (certificate_setting, key_setting): (&'static str, &'static str),
-) -> Result<Option<Identity>, Problem> {
+) -> Result<Identity, Problem> {
     // The server of TLS has the same check, but says it only to whom it serves.
     match CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider()) {
         Ok(_) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
@@ -208,11 +193,11 @@ fn identity(
         let what = format!("it has a certificate that cannot be read: {error}");
         Problem::new(certificate_setting, what)
     })?;
-    Ok(Some(Identity {
+    Ok(Identity {
         chain,
         key,
         expires,
-    }))
+    })
 }
 
 /// Since 1970, when the first of a chain expires.

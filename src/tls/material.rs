@@ -6,7 +6,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::client::{Client, roots_of_the_system};
-use super::files::{Contents, Problem};
+use super::files::{Contents, Problem, noted};
 use super::words::Advice;
 use super::{ClientAuth, Settings, Uses, server};
 
@@ -87,56 +87,63 @@ impl Settings {
     }
 
     fn contradictions(&self, uses: Uses) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        let mut no_use = |setting, is_set: bool, why: &str| {
-            if is_set {
-                problems.push(Problem::new(setting, format!("is of no use: {why}")));
-            }
-        };
         let plain =
             "neither `upstream` begins with `amqps://` nor `management-url` with `https://`";
-        let is_upstream_set = [
-            ("upstream-ca-file", self.upstream_ca_file.is_some()),
-            ("upstream-tls-name", self.upstream_tls_name.is_some()),
-            ("upstream-cert-file", self.upstream_cert_file.is_some()),
-            ("upstream-key-file", self.upstream_key_file.is_some()),
-            ("upstream-tls-verify", !self.upstream_tls_verify),
-        ];
-        for (setting, is_set) in is_upstream_set {
-            no_use(setting, is_set && !uses.upstream, plain);
-        }
-        let unverified = uses.upstream && !self.upstream_tls_verify;
-        let why =
+        let unverified =
             "`upstream-tls-verify` is false, so that nobody looks at the broker's certificate";
-        no_use(
-            "upstream-ca-file",
-            unverified && self.upstream_ca_file.is_some(),
-            why,
+        let unserved = "neither `listen-tls` nor `admin-tls` is set";
+        let no_clients = "`listen-tls` is not set";
+        let unasked = "`tls-client-auth` is `off`, so that no client shows a certificate";
+        let (verifies, asks) = (
+            self.upstream_tls_verify,
+            self.tls_client_auth != ClientAuth::Off,
         );
-
-        let why = "neither `listen-tls` nor `admin-tls` is set";
-        no_use(
-            "tls-cert-file",
-            !uses.serves() && self.tls_cert_file.is_some(),
-            why,
-        );
-        no_use(
-            "tls-key-file",
-            !uses.serves() && self.tls_key_file.is_some(),
-            why,
-        );
-        let is_asked = self.tls_client_auth != ClientAuth::Off;
-        let roots = self.tls_client_ca_file.is_some();
-        let why = "`listen-tls` is not set";
-        no_use("tls-client-ca-file", !uses.clients && roots, why);
-        no_use("tls-client-auth", !uses.clients && is_asked, why);
-        let why = "`tls-client-auth` is `off`, so that no client shows a certificate";
-        no_use(
-            "tls-client-ca-file",
-            uses.clients && roots && !is_asked,
-            why,
-        );
-        problems
+        let (to_broker, serves, clients) = (uses.upstream, uses.serves(), uses.clients);
+        let ca = self.upstream_ca_file.is_some();
+        let client_ca = self.tls_client_ca_file.is_some();
+        let of_no_use = [
+            ("upstream-ca-file", ca, !to_broker, plain),
+            (
+                "upstream-tls-name",
+                self.upstream_tls_name.is_some(),
+                !to_broker,
+                plain,
+            ),
+            (
+                "upstream-cert-file",
+                self.upstream_cert_file.is_some(),
+                !to_broker,
+                plain,
+            ),
+            (
+                "upstream-key-file",
+                self.upstream_key_file.is_some(),
+                !to_broker,
+                plain,
+            ),
+            ("upstream-tls-verify", !verifies, !to_broker, plain),
+            ("upstream-ca-file", ca, to_broker && !verifies, unverified),
+            (
+                "tls-cert-file",
+                self.tls_cert_file.is_some(),
+                !serves,
+                unserved,
+            ),
+            (
+                "tls-key-file",
+                self.tls_key_file.is_some(),
+                !serves,
+                unserved,
+            ),
+            ("tls-client-ca-file", client_ca, !clients, no_clients),
+            ("tls-client-auth", asks, !clients, no_clients),
+            ("tls-client-ca-file", client_ca, clients && !asks, unasked),
+        ];
+        let of_no_use = of_no_use.into_iter();
+        let wrong = of_no_use.filter(|(_, is_set, is_useless, _)| *is_set && *is_useless);
+        wrong
+            .map(|(setting, _, _, why)| Problem::new(setting, format!("is of no use: {why}")))
+            .collect()
     }
 }
 
@@ -152,23 +159,18 @@ impl Material {
         uses: Uses,
         files: &Contents,
     ) -> Result<Material, Vec<Problem>> {
-        let problems = settings.contradictions(uses);
-        let upstream = ToBroker::new(settings, uses, files);
-        let served = Served::new(settings, uses, files);
-        let hook = uses.hook.then(hook).transpose();
-        match (upstream, served, hook) {
-            (Ok(upstream), Ok(served), Ok(hook)) if problems.is_empty() => Ok(Material {
+        let mut problems = settings.contradictions(uses);
+        let upstream = ToBroker::new(settings, uses, files, &mut problems);
+        let served = Served::new(settings, uses, files, &mut problems);
+        let hook = uses.hook.then(hook);
+        let hook = hook.and_then(|hook| noted(hook, &mut problems));
+        match problems.is_empty() {
+            true => Ok(Material {
                 upstream,
                 hook,
                 served,
             }),
-            (upstream, served, hook) => {
-                let wrong = [upstream.err(), served.err(), hook.err().map(|it| vec![it])];
-                Err(problems
-                    .into_iter()
-                    .chain(wrong.into_iter().flatten().flatten())
-                    .collect())
-            }
+            false => Err(problems),
         }
     }
 }
@@ -182,103 +184,76 @@ pub(super) fn hook() -> Result<Client, Problem> {
 // === impl ToBroker ===
 
 impl ToBroker {
-    /// `None`: valid, but unused.
+    /// `None`: unused, or with new problems.
     pub(super) fn new(
         settings: &Settings,
         uses: Uses,
         files: &Contents,
-    ) -> Result<Option<ToBroker>, Vec<Problem>> {
-        let identity = files.identity("upstream-cert-file", "upstream-key-file");
-        let roots = files.roots("upstream-ca-file");
-        let name = settings
-            .upstream_tls_name
-            .clone()
-            .map(ServerName::try_from)
-            .transpose();
-        let name = name.map_err(|_| {
-            Problem::new(
-                "upstream-tls-name",
-                "write the name of a host, or an address",
-            )
+        problems: &mut Vec<Problem>,
+    ) -> Option<ToBroker> {
+        let before = problems.len();
+        let identity = files.identity("upstream-cert-file", "upstream-key-file", problems);
+        let roots = noted(files.roots("upstream-ca-file"), problems).flatten();
+        let name = settings.upstream_tls_name.clone();
+        let name = name.map(ServerName::try_from).transpose().map_err(|_| {
+            let what = "write the name of a host, or an address";
+            Problem::new("upstream-tls-name", what)
         });
-        let (identity, roots, name) = match (identity, roots, name) {
-            (Ok(identity), Ok(roots), Ok(name)) => (identity, roots, name),
-            (identity, roots, name) => {
-                let mut problems = identity.err().unwrap_or_default();
-                problems.extend(roots.err());
-                problems.extend(name.err());
-                return Err(problems);
-            }
-        };
-        if !uses.upstream {
-            return Ok(None);
+        let name = noted(name, problems).flatten();
+        if !uses.upstream || problems.len() > before {
+            return None;
         }
         let expires = identity.as_ref().map(|it| it.expires);
-        let roots = match roots {
-            _ if !settings.upstream_tls_verify => None,
-            Some(roots) => Some(roots),
-            None => Some(roots_of_the_system("upstream-ca-file").map_err(|problem| vec![problem])?),
-        };
         let client = match roots {
+            _ if !settings.upstream_tls_verify => Client::unverified(identity, name),
             Some(roots) => Client::new(roots, identity, name, Advice::Upstream),
-            None => Client::unverified(identity, name),
+            None => {
+                let roots = noted(roots_of_the_system("upstream-ca-file"), problems)?;
+                Client::new(roots, identity, name, Advice::Upstream)
+            }
         };
-        let client = client.map_err(|error| vec![Problem::new("upstream-cert-file", error)])?;
-        Ok(Some(ToBroker { client, expires }))
+        let client = client.map_err(|error| Problem::new("upstream-cert-file", error));
+        let client = noted(client, problems)?;
+        Some(ToBroker { client, expires })
     }
 }
 
 // === impl Served ===
 
 impl Served {
+    /// `None`: unused, or with new problems.
     pub(super) fn new(
         settings: &Settings,
         uses: Uses,
         files: &Contents,
-    ) -> Result<Option<Served>, Vec<Problem>> {
-        let auth = settings.tls_client_auth;
-        let identity = match files.identity("tls-cert-file", "tls-key-file") {
-            Ok(None) if uses.serves() => {
-                let what =
-                    "set it, and `tls-key-file`: `listen-tls` and `admin-tls` need a certificate";
-                Err(vec![Problem::new("tls-cert-file", what)])
-            }
-            identity => identity,
-        };
-        let roots = match files.roots("tls-client-ca-file") {
-            Ok(None) if uses.clients && auth != ClientAuth::Off => {
-                let what = "set it too: `tls-client-auth` needs to know who signs the certificates of clients";
-                Err(Problem::new("tls-client-ca-file", what))
-            }
-            roots => roots,
-        };
-        let (identity, roots) = match (identity, roots) {
-            (Ok(identity), Ok(roots)) => (identity, roots),
-            (identity, roots) => {
-                let mut problems = Vec::from_iter(roots.err());
-                problems.extend(identity.err().unwrap_or_default());
-                return Err(problems);
-            }
-        };
-        let Some(identity) = identity.filter(|_| uses.serves()) else {
-            return Ok(None);
-        };
-        let config =
-            |auth, roots| server::config(&identity, auth, roots).map_err(|problem| vec![problem]);
-        let mut admin = None;
-        if uses.admin {
-            let mut config = config(ClientAuth::Off, None)?;
-            config.alpn_protocols = vec![b"http/1.1".to_vec()];
-            admin = Some(config);
+        problems: &mut Vec<Problem>,
+    ) -> Option<Served> {
+        let (before, auth) = (problems.len(), settings.tls_client_auth);
+        let roots = noted(files.roots("tls-client-ca-file"), problems).flatten();
+        if uses.clients && auth != ClientAuth::Off && settings.tls_client_ca_file.is_none() {
+            let what =
+                "set it too: `tls-client-auth` needs to know who signs the certificates of clients";
+            problems.push(Problem::new("tls-client-ca-file", what));
         }
-        let clients = match uses.clients {
-            true => Some(config(auth, roots)?),
-            false => None,
+        let identity = files.identity("tls-cert-file", "tls-key-file", problems);
+        if uses.serves() && settings.tls_cert_file.is_none() && settings.tls_key_file.is_none() {
+            let what =
+                "set it, and `tls-key-file`: `listen-tls` and `admin-tls` need a certificate";
+            problems.push(Problem::new("tls-cert-file", what));
+        }
+        let identity = identity.filter(|_| uses.serves() && problems.len() == before)?;
+        let mut config = |is_used: bool, auth, roots| {
+            let config = is_used.then(|| server::config(&identity, auth, roots));
+            config.and_then(|config| noted(config, problems))
         };
-        Ok(Some(Served {
-            clients,
+        let mut admin = config(uses.admin, ClientAuth::Off, None);
+        if let Some(config) = &mut admin {
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        }
+        Some(Served {
             admin,
+            clients: config(uses.clients, auth, roots),
             expires: identity.expires,
-        }))
+        })
     }
 }

@@ -192,7 +192,7 @@ fn one_side_does_not_wait_for_the_other_and_wrong_settings_are_not_kept() {
 
     // The file that is in force is still looked after.
     folder.write("ca.pem", authority.pem() + &Authority::new().pem());
-    certificates.looked(certificates.look().read());
+    certificates.looked(certificates.look()());
     assert!(!Arc::ptr_eq(
         &client,
         &certificates.upstream().expect("TLS").client()
@@ -233,7 +233,7 @@ fn what_was_read_before_a_signal_is_not_taken_after_it() {
     let (folder, authority) = (Folder::new(), Authority::new());
     let settings = good(&folder, &authority);
     let certificates = load(&settings);
-    let looked = certificates.look().read();
+    let looked = certificates.look()();
     renew(&folder, &authority, 2081);
     certificates.change(&settings, BOTH);
     let newer = shown(&certificates);
