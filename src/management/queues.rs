@@ -14,7 +14,6 @@ use super::condition::{self, Condition};
 use super::http::{Api, NoAnswer};
 use super::leads::Binding;
 
-const ON_A_PAGE: usize = 500;
 const COLUMNS: &str =
     "name,messages,messages_dlx,arguments,effective_policy_definition,delivery_limit";
 const DELIVERY_LIMIT: [&str; 2] = ["x-delivery-limit", "delivery-limit"];
@@ -33,12 +32,6 @@ pub(super) struct OwnQueues {
     /// The shortest delay first.
     pub(super) delays: Vec<DelayQueue>,
     pub(super) conditions: Vec<(ShortStr, Option<Trouble>)>,
-}
-
-#[derive(Deserialize)]
-struct Page {
-    page_count: usize,
-    items: Vec<Listed>,
 }
 
 #[derive(Deserialize)]
@@ -68,25 +61,7 @@ impl Api {
         vhost: &Vhost,
         names: &Names,
     ) -> Result<Vec<DelayQueue>, NoAnswer> {
-        let vhost = percent_encode(vhost, NON_ALPHANUMERIC);
-        let pattern = format!("^{}", regex::escape(&names.delay_queue(0).to_string()));
-        let pattern = pattern.trim_end_matches('0');
-        let pattern = percent_encode(pattern.as_bytes(), NON_ALPHANUMERIC);
-        let listed = self.ask(async |mut api| {
-            let mut listed = Vec::new();
-            for page in 1.. {
-                let path = format!(
-                    "queues/{vhost}?page={page}&page_size={ON_A_PAGE}&name={pattern}&use_regex=true&columns={COLUMNS}"
-                );
-                let answer: Page = api.get(path).await?;
-                listed.extend(answer.items);
-                if page >= answer.page_count {
-                    break;
-                }
-            }
-            Ok(listed)
-        });
-        Ok(read_all(&listed.await?, names))
+        Ok(self.own_queues(vhost, names).await?.delays)
     }
 
     /// Delay queues bound to the delay exchange, and the existing queues of other kinds. Avoids
