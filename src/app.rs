@@ -23,13 +23,12 @@ use crate::descriptors;
 use crate::drain::{Drain, Ended, Phase};
 use crate::hook::Hook;
 use crate::management::Management;
-use crate::net::background::{Background, NICE};
+use crate::net::background::{Background, NICE, NICER};
 use crate::net::handshakes::Handshakes;
 use crate::net::listener::Listener;
 use crate::net::permits::Permits;
 use crate::net::ports::{At, Port, Ports};
 use crate::net::vhosts::Hub;
-use crate::net::walks::Walks;
 use crate::net::workers::Workers;
 use crate::telemetry::Metrics;
 use crate::tls::{Acceptor, Certificates, Problem};
@@ -116,7 +115,7 @@ impl App {
             config.reloadable.max_admin_connections,
         ));
         let workers = Workers::start(config.worker_threads).map_err(BindError::Threads)?;
-        let thread = Walks::start_thread().map_err(BindError::Threads)?;
+        let thread = Background::start("redrives", NICER).map_err(BindError::Threads)?;
         let api = shared.api(shared.walks(&hub, thread));
         let live = shared.live(&api, &hub, permits.clone());
         let listener = Listener {

@@ -1,14 +1,14 @@
-//! A thread beside those of the sessions. Where both want the processor, this thread yields it to them, so that clients hardly notice its work.
+//! A thread with a runtime and a poller of its own. Beside those of the sessions it is nicer: where both want the processor it yields, so that
+//! clients hardly notice its work.
 
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::thread;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
-
-use super::workers;
 
 /// Added niceness: under load, a tenth of a session thread's share.
 pub const NICER: i32 = 10;
@@ -30,13 +30,19 @@ impl Background {
     /// # Errors
     /// The system has no more threads or pollers.
     pub fn start(name: &str, nicer: i32) -> io::Result<Background> {
-        let (running, ended) = watch::channel(());
-        let runtime = workers::start_thread(name.to_owned(), ended, move || {
-            // On Linux it is the calling thread's. One that may not change it works all the same.
-            let _ = rustix::process::nice(nicer);
-        })?;
+        let (running, mut ended) = watch::channel(());
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                // On Linux it is the calling thread's. One that may not change it works all the same.
+                let _ = rustix::process::nice(nicer);
+                runtime.block_on(async { while ended.changed().await.is_ok() {} });
+                runtime.shutdown_background();
+            })?;
         Ok(Background {
-            runtime,
+            runtime: handle,
             _running: Arc::new(running),
         })
     }

@@ -106,7 +106,9 @@ impl Dialer {
                 open.push((address.clone(), self.nodes.tries(&address)));
                 let tls = self.way.client();
                 trying.push(async move {
-                    let dialed = self.dial_address(&address, client, tls.as_deref()).await;
+                    let dialed = self.way.to_address_for(&address, client, tls.as_deref());
+                    let dialed = timeout(self.within, dialed).await;
+                    let dialed = dialed.unwrap_or_else(|_| Err(silent()));
                     (dialed.map(|socket| (socket, tls)), address)
                 });
             } else if trying.is_empty() {
@@ -151,18 +153,6 @@ impl Dialer {
         }
     }
 
-    async fn dial_address(
-        &self,
-        address: &Address,
-        client: Option<&Origin>,
-        tls: Option<&tls::Client>,
-    ) -> io::Result<Socket> {
-        match timeout(self.within, self.way.to_address_for(address, client, tls)).await {
-            Ok(connected) => connected,
-            Err(_) => Err(silent()),
-        }
-    }
-
     /// For links. The machine reports failures; this reports the address.
     pub(super) fn connector(
         &self,
@@ -203,17 +193,7 @@ impl Way {
         client: Option<&Origin>,
         tls: Option<&tls::Client>,
     ) -> io::Result<Socket> {
-        let stream = TcpStream::connect(address.at).await?;
-        self.on(stream, &address.node.host, client, tls).await
-    }
-
-    async fn on(
-        &self,
-        mut stream: TcpStream,
-        host: &str,
-        client: Option<&Origin>,
-        tls: Option<&tls::Client>,
-    ) -> io::Result<Socket> {
+        let mut stream = TcpStream::connect(address.at).await?;
         if self.told != Told::Off {
             let own = Ends {
                 source: stream.local_addr()?,
@@ -223,7 +203,7 @@ impl Way {
             // A new connection has room for it.
             stream.write_all(&header).await?;
         }
-        dress(plain(stream), host, tls).await
+        dress(plain(stream), &address.node.host, tls).await
     }
 }
 

@@ -11,10 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::join_all;
+use futures::future::{BoxFuture, Shared, join_all};
 use serde::{Deserialize, Serialize};
 use tokio::net::lookup_host;
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
@@ -77,7 +76,7 @@ pub fn resolver() -> Resolver {
 #[derive(Clone)]
 struct Lookup {
     since: Instant,
-    answer: watch::Receiver<Option<Result<(), Arc<io::Error>>>>,
+    answer: Shared<BoxFuture<'static, Result<(), Arc<io::Error>>>>,
 }
 
 // === impl Node ===
@@ -146,28 +145,22 @@ impl Nodes {
 
     fn look_up(&self, node: &Node) -> Lookup {
         let mut lookups = self.lookups();
-        let going_on = |lookup: &&Lookup| lookup.answer.has_changed().is_ok();
+        let going_on = |lookup: &&Lookup| lookup.answer.peek().is_none();
         if let Some(lookup) = lookups.get(node).filter(going_on) {
             return lookup.clone();
         }
-        let mut found = (self.0.resolver)(node.clone());
-        let (tell, answer) = watch::channel(None);
+        let found = (self.0.resolver)(node.clone());
+        let (nodes, of) = (self.clone(), node.clone());
+        let answer = async move { nodes.found(&of, found.await) };
         let lookup = Lookup {
             since: Instant::now(),
-            answer,
+            answer: answer.boxed().shared(),
         };
         // An address needs no resolver, and so no task.
-        if let Some(found) = (&mut found).now_or_never() {
-            tell.send_replace(Some(self.found(node, found)));
-            return lookup;
+        if lookup.answer.clone().now_or_never().is_none() {
+            tokio::spawn(lookup.answer.clone());
+            lookups.insert(node.clone(), lookup.clone());
         }
-        lookups.insert(node.clone(), lookup.clone());
-        let (nodes, node) = (self.clone(), node.clone());
-        tokio::spawn(async move {
-            let found = nodes.found(&node, found.await);
-            nodes.lookups().remove(&node);
-            tell.send_replace(Some(found));
-        });
         lookup
     }
 
@@ -236,14 +229,10 @@ impl Nodes {
 // === impl Lookup ===
 
 impl Lookup {
-    async fn answer(mut self, until: Instant) -> io::Result<()> {
-        let answered = timeout_at(until, self.answer.wait_for(Option::is_some)).await;
-        // An error: it takes too long, or the runtime ends.
-        let answer = answered.ok().and_then(Result::ok);
-        match answer.as_deref() {
-            Some(Some(Err(error))) => Err(io::Error::new(error.kind(), error.to_string())),
-            Some(Some(Ok(()))) => Ok(()),
-            _ => Err(io::Error::new(
+    async fn answer(self, until: Instant) -> io::Result<()> {
+        match timeout_at(until, self.answer).await {
+            Ok(answer) => answer.map_err(|error| io::Error::new(error.kind(), error.to_string())),
+            Err(_) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 "no answer to its name",
             )),

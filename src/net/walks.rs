@@ -1,7 +1,6 @@
 //! Walks along queues, imports and questions for rights as tasks: each has a connection of its own, in the name of whoever asked for it.
 
 use std::future::Future;
-use std::io;
 use std::task::Context;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::link::Login;
 use crate::machine::{Effects, Machine, Now, Owner};
 use crate::walk::{self, Answers, Ended, Failure, Input, Progress, Readable, Settings, Walk};
 
-use super::background::{Background, NICER};
+use super::background::Background;
 use super::clock::{Clock, SystemClock};
 use super::dial::Dialer;
 use super::drive::{Connector, Drive, Outlet};
@@ -27,6 +26,7 @@ use super::vhosts::Hub;
 pub struct Walks {
     pub walker: Walker,
     pub hub: Hub,
+    /// A separate thread: long redrives and large files must not delay sessions.
     pub thread: Background,
 }
 
@@ -52,14 +52,6 @@ pub struct Mover {
 // === impl Walks ===
 
 impl Walks {
-    /// A separate thread: long redrives and large files must not delay sessions.
-    ///
-    /// # Errors
-    /// The system has no more threads or pollers.
-    pub fn start_thread() -> io::Result<Background> {
-        Background::start("redrives", NICER)
-    }
-
     /// The sender pauses or ends the walk.
     pub fn moving(
         &self,

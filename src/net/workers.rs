@@ -4,25 +4,25 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::thread;
 
 use tokio::net::{TcpStream, UnixStream};
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::watch;
+use tokio::runtime::Handle;
 
+use super::background::Background;
 use super::stream::Plain;
 
 /// Clones share the threads, which end with the last clone.
 #[derive(Clone, Debug)]
 pub struct Workers {
     all: Arc<[Worker]>,
-    _running: Arc<watch::Sender<()>>,
 }
 
 #[derive(Debug)]
 struct Worker {
     runtime: Handle,
     seat: Seat,
+    /// None: the calling runtime's.
+    _thread: Option<Background>,
 }
 
 /// Hold it as long as the session.
@@ -36,16 +36,12 @@ impl Workers {
     /// # Errors
     /// The system has no more threads or pollers.
     pub fn start(threads: usize) -> io::Result<Workers> {
-        let (running, ended) = watch::channel(());
-        let mut all = vec![Worker::new(Handle::current())];
+        let mut all = vec![Worker::new(Handle::current(), None)];
         for number in 1..threads {
-            let name = format!("sessions-{number}");
-            all.push(Worker::new(start_thread(name, ended.clone(), || ())?));
+            let thread = Background::start(&format!("sessions-{number}"), 0)?;
+            all.push(Worker::new(thread.runtime().clone(), Some(thread)));
         }
-        Ok(Workers {
-            all: all.into(),
-            _running: Arc::new(running),
-        })
+        Ok(Workers { all: all.into() })
     }
 
     pub async fn answer(&self) {
@@ -66,32 +62,13 @@ impl Workers {
 }
 
 impl Worker {
-    fn new(runtime: Handle) -> Worker {
+    fn new(runtime: Handle, thread: Option<Background>) -> Worker {
         Worker {
             runtime,
             seat: Seat::default(),
+            _thread: thread,
         }
     }
-}
-
-/// Starts a thread with its own runtime, which ends when all senders are dropped. `first` runs
-/// there first.
-///
-/// # Errors
-/// The system has no more threads or pollers.
-pub(super) fn start_thread(
-    name: String,
-    mut ended: watch::Receiver<()>,
-    first: impl FnOnce() + Send + 'static,
-) -> io::Result<Handle> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let handle = runtime.handle().clone();
-    thread::Builder::new().name(name).spawn(move || {
-        first();
-        runtime.block_on(async { while ended.changed().await.is_ok() {} });
-        runtime.shutdown_background();
-    })?;
-    Ok(handle)
 }
 
 /// Moves a connection to the calling thread's poller.

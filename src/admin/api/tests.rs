@@ -17,6 +17,7 @@ use crate::drain::Drain;
 use crate::http::basic;
 use crate::known::{Handlings, KnownQueues};
 use crate::machine::{Fixed, Limits, LiveLimits, Wall};
+use crate::net::background::Background;
 use crate::net::clock::SystemClock;
 use crate::net::dial::{Dialer, Way};
 use crate::net::nodes::{Node, Nodes, Order};
@@ -85,7 +86,7 @@ fn parts_with(
     let walks = Walks {
         walker,
         hub: Hub::new(Box::new(|_, _, _| panic!("no link is wanted"))),
-        thread: Walks::start_thread().expect("a thread"),
+        thread: Background::start("redrives", 0).expect("a thread"),
     };
     let drain = Drain::new(Duration::ZERO);
     let limits = LiveLimits::new(Limits {
