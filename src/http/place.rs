@@ -27,12 +27,10 @@ impl Place {
     }
 
     pub fn named(text: &str) -> Option<Place> {
-        let (host, port) = text.rsplit_once(':')?;
-        let fits = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet);
-        let is_name = !host.is_empty() && host.bytes().all(fits);
+        let (host, port) = host_and_port(&format!("https://{text}")).ok()?;
         Some(Place {
-            host: is_name.then(|| host.to_owned())?,
-            port: port.parse().ok()?,
+            host,
+            port,
             tls: None,
         })
     }
@@ -106,17 +104,10 @@ mod tests {
     #[test]
     fn a_name_may_stand_for_an_address() {
         let named = |text| Place::named(text).map(|place| place.to_string());
-        for name in ["localhost:15673", "dlx-proxy.apps.svc:80"] {
+        for name in ["localhost:15673", "dlx-proxy.apps.svc:80", "[::1]:80"] {
             assert_eq!(named(name).as_deref(), Some(name));
         }
-        for other in [
-            "localhost",
-            ":80",
-            "[::1]:80",
-            "a/b:80",
-            "a:b:80",
-            "a:99999",
-        ] {
+        for other in ["localhost", ":80", "a/b:80", "a:b:80", "a:99999"] {
             assert_eq!(named(other), None, "{other}");
         }
     }
