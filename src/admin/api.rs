@@ -27,16 +27,16 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::OWN_HEADER;
 use super::elsewhere::{self, Elsewhere, OverTls};
 use super::files::Files;
 use super::listing::{self, Answer, Counted, Found, Grouped, Letters, Page, Shown, Wanted};
 use super::login::Credentials;
-use super::looks::{Looks, Wish};
+use super::looks::Looks;
 use super::parameters::{Parameters, Place, is_empty};
 use super::problem::Problem;
 use super::wanted::{Filters, Part};
 use super::watches::Watches;
+use super::{OWN_HEADER, Readiness};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::known::KnownQueues;
 use crate::letter::{Filter, beginning};
@@ -52,11 +52,9 @@ pub(super) mod redrives;
 mod remembered;
 mod rights;
 
-use self::deaths::Deaths;
 use self::description::{Description, OfQueue};
-pub(super) use self::queues::Queues;
-pub(super) use self::redrives::Moves;
-use self::rights::may_read;
+pub(super) use self::remembered::Remembered;
+pub(super) use self::rights::not_asked;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) IpAddr);
@@ -79,40 +77,24 @@ pub struct Api {
     pub files: Files,
     pub watches: Watches,
     pub known: KnownQueues,
+    pub readiness: Readiness,
     pub vhosts: Arc<[Vhost]>,
 }
 
-pub(super) fn router(api: Api, queues: Queues) -> Router {
-    let Api {
-        looks,
-        redrives,
-        files,
-        watches,
-        known: _,
-        vhosts: _,
-    } = api;
-    let rights = queues.rights.clone();
-    let deaths = Deaths {
-        clock: looks.clone(),
-        rights: rights.clone(),
-        watches,
-    };
-    let moves = Moves {
-        looks: looks.clone(),
-        rights,
-        redrives,
-    };
-    let there_is_none = || async { Problem::new(StatusCode::NOT_FOUND, "there is no such page") };
+pub(super) fn router(api: Api) -> Router {
+    let looks = api.looks.clone();
     let (routes, api) = OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(list))
         .routes(routes!(groups))
         .routes(routes!(show))
-        .with_state(looks.clone())
-        .merge(redrives::router(moves))
-        .merge(files::router(files))
-        .merge(handled::router(queues.clone()))
-        .merge(queues::router(queues))
-        .merge(deaths::router(deaths))
+        .merge(redrives::router())
+        .routes(routes!(files::export))
+        .routes(routes!(files::import))
+        .routes(routes!(handled::list_handled))
+        .routes(routes!(queues::list_queues))
+        .routes(routes!(deaths::list))
+        .routes(routes!(deaths::rates))
+        .with_state(api)
         .split_for_parts();
     let text = description::finished(api).to_json();
     let text = Bytes::from(text.unwrap_or_default());
@@ -121,12 +103,18 @@ pub(super) fn router(api: Api, queues: Queues) -> Router {
             "/api/v1/openapi.json",
             get(described).with_state((looks, text)),
         )
-        .route("/api/{*rest}", any(there_is_none))
-        .method_not_allowed_fallback(|| async {
-            let detail = "this page does not take that method";
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
-        })
+        .route("/api/{*rest}", any(no_page))
+        .method_not_allowed_fallback(no_method)
         .layer(middleware::from_fn(guarded))
+}
+
+pub(super) async fn no_page() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "there is no such page")
+}
+
+pub(super) async fn no_method() -> Problem {
+    let detail = "this page does not take that method";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
 /// A look disturbs the queue, so no foreign page may trigger one with a stored password.
@@ -161,7 +149,7 @@ pub(super) fn put<const N: usize>(answer: &mut Response, headers: [(HeaderName, 
     }
 }
 
-type Answered = Result<Response, Problem>;
+pub(super) type Answered = Result<Response, Problem>;
 
 #[derive(Clone)]
 pub(super) struct Asked {
@@ -184,17 +172,6 @@ impl Asked {
             ..self.clone()
         }
     }
-
-    fn wish(&self) -> Wish {
-        Wish {
-            credentials: self.who.clone(),
-            peer: self.peer,
-            vhost: self.place.vhost.clone(),
-            queue: self.place.queue.clone(),
-            messages: None,
-            bodies: Bodies::Begin,
-        }
-    }
 }
 
 impl<S: Sync> FromRequestParts<S> for Asked {
@@ -214,31 +191,30 @@ impl<S: Sync> FromRequestParts<S> for Asked {
 
 /// Lists the messages of a queue, the oldest first.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters", tag = "dead letters", params(OfQueue, Filters, Part), responses((status = OK, body = Answer<Letters>)))]
-async fn list(State(looks): State<Looks>, asked: Asked) -> Answered {
-    json(&listed(&looks, asked).await?)
+async fn list(State(api): State<Api>, asked: Asked) -> Answered {
+    json(&listed(&api.looks, asked).await?)
 }
 
 /// Counts the messages of a queue by where they died, why, and with which error.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/groups", tag = "dead letters", params(OfQueue, Filters), responses((status = OK, body = Answer<Grouped>)))]
-async fn groups(State(looks): State<Looks>, asked: Asked) -> Answered {
-    json(&grouped(&looks, asked).await?)
+async fn groups(State(api): State<Api>, asked: Asked) -> Answered {
+    json(&grouped(&api.looks, asked).await?)
 }
 
 /// Shows one message: how it died, its properties, its headers and its body.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/{id}", tag = "dead letters", params(OfQueue, ("id" = String, Path, description = "The message, as a list names it")), responses((status = OK, body = listing::Shown)))]
-async fn show(State(looks): State<Looks>, asked: Asked) -> Answered {
-    json(&shown(&looks, asked).await?)
+async fn show(State(api): State<Api>, asked: Asked) -> Answered {
+    json(&shown(&api.looks, asked).await?)
 }
+
+const ALL: (Option<u64>, Bodies) = (None, Bodies::Begin);
 
 pub(super) async fn listed(looks: &Looks, mut asked: Asked) -> Result<Answer<Letters>, Problem> {
     let wanted = wanted(looks, &mut asked.parameters)?;
     let page = Page::new(wanted, &mut asked.parameters)?;
     asked.end()?;
-    let wish = Wish {
-        messages: page.messages(),
-        ..asked.wish()
-    };
-    let (walked, page) = looks.look(wish, page, Page::see).await?;
+    let part = (page.messages(), Bodies::Begin);
+    let (walked, page) = looks.look(&asked, part, page, Page::see).await?;
     Ok(page.answer(asked.place, walked))
 }
 
@@ -251,13 +227,13 @@ pub(super) async fn grouped(looks: &Looks, mut asked: Asked) -> Result<Answer<Gr
 pub(super) async fn shown(looks: &Looks, asked: Asked) -> Result<Shown, Problem> {
     asked.end()?;
     let found = Found::new(&asked.place.last, looks.error_headers())?;
-    let (walked, found) = looks.look(asked.wish(), found, Found::see).await?;
+    let (walked, found) = looks.look(&asked, ALL, found, Found::see).await?;
     found.answer(walked)
 }
 
 async fn count(looks: &Looks, asked: Asked, wanted: Wanted) -> Result<Answer<Grouped>, Problem> {
     let counted = Counted::new(wanted);
-    let (walked, counted) = looks.look(asked.wish(), counted, Counted::see).await?;
+    let (walked, counted) = looks.look(&asked, ALL, counted, Counted::see).await?;
     Ok(counted.answer(asked.place, walked))
 }
 
@@ -268,7 +244,7 @@ async fn described(State((looks, text)): State<(Looks, Bytes)>, asked: Asked) ->
         place: nowhere,
         ..asked
     };
-    may_read(&looks, &nowhere).await?;
+    looks.may_read(&nowhere).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 

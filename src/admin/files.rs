@@ -1,6 +1,5 @@
 //! Messages into files and out of them: what exports and imports need beside a look.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,11 +10,11 @@ use serde::Serialize;
 use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
 
+use super::api::Asked;
 use super::incoming::Incoming;
-use super::login::Credentials;
 use super::looks::Looks;
 use super::pace::time_for;
-use super::parameters::{Place, bad};
+use super::parameters::bad;
 use super::problem::Problem;
 use super::room::{Room, Taken};
 use super::slow_down::{Attempt, SlowDown};
@@ -81,19 +80,13 @@ impl Files {
     ///
     /// # Errors
     /// When the file cannot be read, or no message can be imported.
-    pub(super) async fn import(
-        &self,
-        credentials: Credentials,
-        peer: IpAddr,
-        place: Place,
-        mut file: Part,
-    ) -> Result<Answer, Problem> {
+    pub(super) async fn import(&self, asked: Asked, mut file: Part) -> Result<Answer, Problem> {
         // Before anything is read or kept of a file.
-        if let Err(problem) = self.may_begin(&credentials, peer, &place).await {
+        if let Err(problem) = self.may_begin(&asked).await {
             throw_away(&mut file.octets).await;
             return Err(problem);
         }
-        let attempt = self.unread.0.attempt(peer, &credentials);
+        let attempt = self.unread.0.attempt(asked.peer, &asked.who);
         self.unread.0.turn(attempt).await.map_err(|wait| {
             Problem::too_often(wait, "too many files of this user could not be read")
         })?;
@@ -113,26 +106,23 @@ impl Files {
             },
             _taken,
         ) = received?;
+        let place = asked.place.clone();
         let settings = Settings {
-            login: credentials.clone().login(place.vhost),
+            login: asked.who.clone().login(place.vhost),
             queue: place.queue,
             messages: messages.into(),
             rules: self.rules,
             max_history: self.limits.now().max_history,
         };
-        let imported = self.looks.import(&credentials, peer, settings).await?;
+        let imported = self.looks.import(&asked, settings).await?;
         Answer::of(imported, &lines)
     }
 
-    async fn may_begin(
-        &self,
-        credentials: &Credentials,
-        peer: IpAddr,
-        place: &Place,
-    ) -> Result<(), Problem> {
-        self.looks.let_in(credentials, peer, &place.vhost).await?;
-        if self.names.is_ours(&place.queue) {
-            let whose = format!("{} is one of the proxy's own", place.queue);
+    async fn may_begin(&self, asked: &Asked) -> Result<(), Problem> {
+        self.looks.let_in(asked).await?;
+        let queue = &asked.place.queue;
+        if self.names.is_ours(queue) {
+            let whose = format!("{queue} is one of the proxy's own");
             return Err(Problem::new(
                 StatusCode::FORBIDDEN,
                 format!("{whose}: nothing is imported there"),

@@ -1,6 +1,5 @@
 //! Looks into queues: each is a walk in the name of whoever asked, within bounds, and only so many go on at once.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::api::{Asked, Remembered};
 use super::login::Credentials;
+use super::parameters::Place;
 use super::problem::Problem;
 use super::slow_down::{Attempt, SlowDown};
 use crate::amqp::ids::{ShortStr, Vhost};
@@ -44,16 +45,7 @@ pub struct Looks {
     error_headers: Arc<ArcSwap<ErrorHeaders>>,
     tasks: TaskTracker,
     stop: CancellationToken,
-}
-
-pub(super) struct Wish {
-    pub(super) credentials: Credentials,
-    pub(super) peer: IpAddr,
-    pub(super) vhost: Vhost,
-    pub(super) queue: ShortStr,
-    /// A limit below `look-limit`.
-    pub(super) messages: Option<u64>,
-    pub(super) bodies: Bodies,
+    pub(super) said: Remembered,
 }
 
 // === impl Looks ===
@@ -83,6 +75,7 @@ impl Looks {
             error_headers: Arc::new(ArcSwap::from_pointee(error_headers)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            said: Remembered::default(),
         }
     }
 
@@ -110,50 +103,40 @@ impl Looks {
     ///
     /// # Errors
     /// When the broker refuses the user.
-    pub(super) async fn enter(
-        &self,
-        credentials: Credentials,
-        peer: IpAddr,
-        vhost: &Vhost,
-    ) -> Result<(), Problem> {
-        let asked = self.readable(credentials, peer, vhost.clone(), Vec::new());
-        asked.await.map(drop)
+    pub(super) async fn enter(&self, asked: &Asked) -> Result<(), Problem> {
+        self.told(asked, Vec::new()).await.map(drop)
     }
 
     /// The same for a login that the broker has not accepted before: these share few permits.
     ///
     /// # Errors
     /// When the broker refuses the user.
-    pub(super) async fn let_in(
-        &self,
-        credentials: &Credentials,
-        peer: IpAddr,
-        vhost: &Vhost,
-    ) -> Result<(), Problem> {
-        match self.slow_down.has_let_in(self.attempt(credentials, peer)) {
+    pub(super) async fn let_in(&self, asked: &Asked) -> Result<(), Problem> {
+        match self.slow_down.has_let_in(self.attempt(asked)) {
             true => Ok(()),
-            false => self.enter(credentials.clone(), peer, vhost).await,
+            false => self.enter(asked).await,
         }
     }
 
     /// Browses until `see` has enough. Runs as its own task: if the caller gives up, it requeues
-    /// its messages; a cut connection may count as a failed delivery of each message.
+    /// its messages; a cut connection may count as a failed delivery of each message. `messages`:
+    /// a limit below `look-limit`.
     ///
     /// # Errors
     /// When the broker refuses the login or the queue, or cannot be asked.
     pub(super) async fn look<T: Send + 'static>(
         &self,
-        wish: Wish,
+        asked: &Asked,
+        (messages, bodies): (Option<u64>, Bodies),
         mut seen: T,
         see: fn(&mut T, Letter) -> bool,
     ) -> Result<(Summary, T), Problem> {
-        let (credentials, peer) = (&wish.credentials, wish.peer);
-        self.let_in(credentials, peer, &wish.vhost).await?;
-        let share = self.share(credentials).await?;
+        self.let_in(asked).await?;
+        let share = self.share(&asked.who).await?;
         let permit = self.permit().await?;
-        let turn = self.turn_at(&wish.vhost, &wish.queue).await?;
-        let attempt = self.attempt(&wish.credentials, wish.peer);
-        let settings = self.settings(wish);
+        let turn = self.turn_at(&asked.place).await?;
+        let attempt = self.attempt(asked);
+        let settings = self.settings(asked, messages, bodies);
         let most = settings.bounds.messages;
         let (looks, stopped) = (self.clone(), self.stop.child_token());
         // Nobody waits any more when this is dropped.
@@ -176,21 +159,19 @@ impl Looks {
         Ok((ended?, seen))
     }
 
-    /// Which of these queues the user may read, over one connection.
+    /// What the broker tells this user of these queues, over one connection.
     ///
     /// # Errors
     /// When the broker refuses the login or the vhost, or cannot be asked.
-    pub(super) async fn readable(
+    pub(super) async fn told(
         &self,
-        credentials: Credentials,
-        peer: IpAddr,
-        vhost: Vhost,
+        asked: &Asked,
         queues: Vec<ShortStr>,
     ) -> Result<Answers, Problem> {
-        let _permit = self.login(&credentials, peer).await?;
-        let attempt = self.attempt(&credentials, peer);
+        let attempt = self.attempt(asked);
+        let _permit = self.login(attempt).await?;
         let within = self.limits.now().look_timeout;
-        let login = credentials.login(vhost);
+        let login = asked.who.clone().login(asked.place.vhost.clone());
         let stopped = self.stop.child_token().cancelled_owned();
         let answers = self
             .walks
@@ -210,13 +191,12 @@ impl Looks {
     /// When it broke off, or too many looks run.
     pub(super) async fn import(
         &self,
-        credentials: &Credentials,
-        peer: IpAddr,
+        asked: &Asked,
         settings: import::Settings,
     ) -> Result<Imported, Problem> {
-        let share = self.share(credentials).await?;
+        let share = self.share(&asked.who).await?;
         let permit = self.permit().await?;
-        let attempt = self.attempt(credentials, peer);
+        let attempt = self.attempt(asked);
         let (walker, stopped) = (self.walks.walker.clone(), self.stop.child_token());
         let import = async move {
             let _held = (share, permit);
@@ -247,8 +227,8 @@ impl Looks {
     ///
     /// # Errors
     /// When too many logins have failed, or are under way.
-    async fn login(&self, credentials: &Credentials, peer: IpAddr) -> Result<Permit, Problem> {
-        self.slow_down.turn(self.attempt(credentials, peer)).await?;
+    async fn login(&self, attempt: Attempt) -> Result<Permit, Problem> {
+        self.slow_down.turn(attempt).await?;
         let permit = timeout(PATIENCE, self.logins.acquire(|| {})).await;
         permit.map_err(|_| {
             self.metrics.limit_met(Limit::AdminConnections);
@@ -285,8 +265,9 @@ impl Looks {
     ///
     /// # Errors
     /// When another look takes too long.
-    pub(super) async fn turn_at(&self, vhost: &Vhost, queue: &ShortStr) -> Result<Permit, Problem> {
-        let turn = self.turns.acquire((vhost.clone(), queue.clone()), 1, TURN);
+    pub(super) async fn turn_at(&self, place: &Place) -> Result<Permit, Problem> {
+        let queue = (place.vhost.clone(), place.queue.clone());
+        let turn = self.turns.acquire(queue, 1, TURN);
         self.or_busy(
             turn.await,
             "another look into this queue goes on, and holds its messages; try again soon",
@@ -301,8 +282,8 @@ impl Looks {
         Ok(permit)
     }
 
-    pub(super) fn attempt(&self, credentials: &Credentials, peer: IpAddr) -> Attempt {
-        self.slow_down.attempt(peer, credentials)
+    pub(super) fn attempt(&self, asked: &Asked) -> Attempt {
+        self.slow_down.attempt(asked.peer, &asked.who)
     }
 
     pub(super) fn came(&self, attempt: Attempt, failure: Option<&Failure>) {
@@ -315,19 +296,19 @@ impl Looks {
         }
     }
 
-    fn settings(&self, wish: Wish) -> Settings {
-        let limits = self.limits.now();
-        let wanted = wish.messages.unwrap_or(u64::MAX);
+    fn settings(&self, asked: &Asked, messages: Option<u64>, bodies: Bodies) -> Settings {
+        let (limits, place) = (self.limits.now(), asked.place.clone());
+        let wanted = messages.unwrap_or(u64::MAX);
         Settings {
-            login: wish.credentials.login(wish.vhost),
-            queue: wish.queue,
+            login: asked.who.clone().login(place.vhost),
+            queue: place.queue,
             bounds: Bounds {
                 messages: wanted.min(limits.look_limit),
                 held: limits.look_limit,
                 octets: limits.look_bytes as u64,
                 time: limits.look_timeout,
             },
-            task: Task::Look(wish.bodies),
+            task: Task::Look(bodies),
         }
     }
 

@@ -163,7 +163,10 @@ impl IntoResponse for Problem {
             detail: &self.detail,
         };
         let body = serde_json::to_string(&written).unwrap_or_default();
-        self.answer(JSON, body)
+        let mut answer = self.answer(JSON, body);
+        // The pages show it in their own form.
+        answer.extensions_mut().insert(self);
+        answer
     }
 }
 

@@ -34,14 +34,14 @@ use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use super::Readiness;
-use super::api::{self, Api, Moves, Peer, Queues};
+use super::api::{self, Api, Peer};
 use super::elsewhere::OverTls;
 use super::newcomers::Newcomers;
 use super::pace::time_for;
 use super::problem::Problem;
 use super::rooms::Rooms;
 use super::watches::{LIVE_FOR, Live};
-use super::web::{self, Pages};
+use super::web;
 use crate::machine::{Limit, LiveLimits};
 use crate::net::permits::Permit;
 use crate::net::ports::{Came, Ports};
@@ -180,10 +180,9 @@ impl Server {
         let Some(api) = self.api.clone() else {
             return router.route("/", get(ENDPOINTS));
         };
-        let queues = Queues::new(api.looks.clone(), api.known.clone());
         router
-            .merge(web::router(self.pages(&api, queues.clone())))
-            .merge(api::router(api, queues))
+            .merge(web::router(api.clone()))
+            .merge(api::router(api))
     }
 
     /// A permit for a new connection. Idle ones make room, so `/healthz` is always answered.
@@ -196,21 +195,6 @@ impl Server {
             () = newcomers.one_goes() => {}
         }
         permit.await
-    }
-
-    fn pages(&self, api: &Api, queues: Queues) -> Pages {
-        Pages {
-            moves: Moves {
-                looks: api.looks.clone(),
-                rights: queues.rights.clone(),
-                redrives: api.redrives.clone(),
-            },
-            queues,
-            watches: api.watches.clone(),
-            metrics: self.metrics.clone(),
-            readiness: self.readiness.clone(),
-            vhosts: api.vhosts.clone(),
-        }
     }
 
     /// One request per connection, so that no peer keeps one. The peer must send and read in time;

@@ -10,8 +10,6 @@
 //! A page says nothing that HTML would act on: maud escapes all that it is given, and the headers let nothing run or load but the two files of
 //! `assets.rs`.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderName, StatusCode, header};
@@ -19,12 +17,9 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::Readiness;
-use super::api::{self, Moves, Queues};
+use super::api::{self, Answered, Api};
 use super::elsewhere::Elsewhere;
-use super::watches::Watches;
-use crate::amqp::ids::Vhost;
-use crate::telemetry::Metrics;
+use super::problem::Problem;
 
 mod assets;
 mod charts;
@@ -40,18 +35,6 @@ mod redrive;
 mod text;
 mod told;
 
-use self::page::Refused;
-
-#[derive(Clone)]
-pub(super) struct Pages {
-    pub(super) moves: Moves,
-    pub(super) queues: Queues,
-    pub(super) watches: Watches,
-    pub(super) metrics: Metrics,
-    pub(super) readiness: Readiness,
-    pub(super) vhosts: Arc<[Vhost]>,
-}
-
 /// On each page: private, no foreign content, not in frames.
 const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-store"),
@@ -63,11 +46,8 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::REFERRER_POLICY, "no-referrer"),
 ];
 
-type Answered = Result<Response, Refused>;
-
-pub(super) fn router(pages: Pages) -> Router {
+pub(super) fn router(api: Api) -> Router {
     let queue = "/vhosts/{vhost}/queues/{queue}";
-    let there_is_none = || async { Refused::new(StatusCode::NOT_FOUND, "there is no such page") };
     Router::new()
         .route("/", get(overview::first))
         .route("/vhosts/{vhost}", get(overview::of_vhost))
@@ -77,12 +57,9 @@ pub(super) fn router(pages: Pages) -> Router {
         .route(&format!("{queue}/messages"), get(letters::list))
         .route(&format!("{queue}/messages/{{id}}"), get(message::show))
         .route("/vhosts/{vhost}/redrives/{id}", get(redrive::show))
-        .fallback(there_is_none)
-        .method_not_allowed_fallback(|| async {
-            let detail = "this page does not take that method";
-            Refused::new(StatusCode::METHOD_NOT_ALLOWED, detail)
-        })
-        .with_state(pages)
+        .fallback(api::no_page)
+        .method_not_allowed_fallback(api::no_method)
+        .with_state(api)
         .layer(middleware::from_fn(guarded))
         // Anybody may have these: they are the same in every proxy of this version.
         .route("/assets/{name}", get(assets::serve))
@@ -93,17 +70,14 @@ pub(super) fn router(pages: Pages) -> Router {
 async fn guarded(request: Request, next: Next) -> Response {
     let mut answer = match api::judge(&request) {
         Err(Elsewhere::Page) => page::from_elsewhere(request.uri()),
-        Err(name) => Refused::new(StatusCode::FORBIDDEN, &name.to_string()).into_response(),
+        Err(name) => Problem::new(StatusCode::FORBIDDEN, name.to_string()).into_response(),
         Ok(()) => next.run(request).await,
     };
+    if let Some(problem) = answer.extensions_mut().remove::<Problem>() {
+        answer = page::refused(&problem);
+    }
     api::put(&mut answer, HEADERS);
     answer
-}
-
-impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
-        page::refused(&self)
-    }
 }
 
 #[cfg(test)]

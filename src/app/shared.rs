@@ -156,6 +156,7 @@ impl<'a> Shared<'a> {
             files,
             watches: Watches::new(self.recent.clone(), most),
             known: self.known.clone(),
+            readiness: self.readiness.clone(),
             vhosts: config.vhosts.iter().cloned().collect(),
         }
     }

@@ -9,28 +9,20 @@ use axum::response::IntoResponse;
 use axum::response::sse::Sse;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
-use super::super::looks::Looks;
-use super::super::watches::{Live, Watches};
-use super::rights::{Rights, not_asked};
-use super::{Answered, Asked, json};
+use super::super::problem::Problem;
+use super::super::watches::Live;
+use super::rights::not_asked;
+use super::{Answered, Api, Asked, json};
 use crate::amqp::ids::ShortStr;
 use crate::letter::rfc_3339_millis;
+use crate::machine::Wall;
 use crate::recent::{Listed, MOST_DEATHS, Rate, RecentDeath, Told};
 
 mod live;
 
 const LIMIT: usize = 100;
 const LAST_EVENT_ID: &str = "last-event-id";
-
-#[derive(Clone)]
-pub(super) struct Deaths {
-    pub(super) clock: Looks,
-    pub(super) rights: Rights,
-    pub(super) watches: Watches,
-}
 
 /// The last dead letters of a vhost.
 #[derive(Serialize, ToSchema)]
@@ -84,16 +76,9 @@ struct From {
     limit: Option<u64>,
 }
 
-pub(super) fn router(deaths: Deaths) -> OpenApiRouter {
-    OpenApiRouter::new()
-        .routes(routes!(list))
-        .routes(routes!(rates))
-        .with_state(deaths)
-}
-
 /// Lists the last dead letters of a vhost, the newest last; or tells of them as they come.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/deaths", tag = "deaths", params(("vhost" = String, Path, description = "The vhost"), Of, From), responses((status = OK, content((LastDeaths = "application/json"), (String = "text/event-stream")))))]
-async fn list(State(deaths): State<Deaths>, mut asked: Asked, headers: HeaderMap) -> Answered {
+pub(super) async fn list(State(api): State<Api>, mut asked: Asked, headers: HeaderMap) -> Answered {
     let queue = asked.parameters.name("queue")?;
     let after = asked.parameters.number("after", 0..=u64::MAX)?;
     let is_live = accepts_events(&headers);
@@ -102,25 +87,16 @@ async fn list(State(deaths): State<Deaths>, mut asked: Asked, headers: HeaderMap
         false => asked.parameters.number("limit", 1..=MOST_DEATHS)?,
     };
     asked.end()?;
-    let Deaths {
-        rights, watches, ..
-    } = deaths;
     // Who is no user must not learn that there is nothing to see, and holds up nobody.
-    rights.enter(&asked).await?;
+    api.looks.enter(&asked).await?;
     if is_live {
-        let permit = watches.permit().await?;
+        let permit = api.watches.permit().await?;
         let after = last_event(&headers).or(after);
-        let reader = live::Reader {
-            rights,
-            asked,
-            queue,
-        };
-        return Ok(as_they_come(live::Live::new(
-            watches, reader, after, permit,
-        )));
+        let live = live::Live::new(api, asked, queue, after, permit);
+        return Ok(as_they_come(live));
     }
     let vhost = &asked.place.vhost;
-    let (recent, limit) = (watches.recent(), limit.unwrap_or(LIMIT));
+    let (recent, limit) = (api.watches.recent(), limit.unwrap_or(LIMIT));
     let Listed {
         deaths,
         mut next,
@@ -131,7 +107,7 @@ async fn list(State(deaths): State<Deaths>, mut asked: Asked, headers: HeaderMap
     };
     let queues = deaths.iter().map(|death| &death.dead.queue);
     let queues = queues.filter(|of| is_meant(&queue, of));
-    let (readable, unasked) = rights.readable(&asked, queues).await?;
+    let (readable, unasked) = api.looks.readable(&asked, queues).await?;
     let seen = |death: &&RecentDeath| readable.contains(&death.dead.queue);
     let seen: Vec<_> = deaths.iter().filter(seen).collect();
     let shown = match after {
@@ -164,27 +140,41 @@ fn is_meant(queue: &Option<ShortStr>, other: &ShortStr) -> bool {
 
 /// Counts the dead letters of a vhost by minute, queue and reason.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/deaths/rates", tag = "deaths", params(("vhost" = String, Path, description = "The vhost"), Of), responses((status = OK, body = Rates)))]
-async fn rates(State(deaths): State<Deaths>, mut asked: Asked) -> Answered {
+pub(super) async fn rates(State(api): State<Api>, mut asked: Asked) -> Answered {
     let queue = asked.parameters.name("queue")?;
     asked.end()?;
-    let rights = &deaths.rights;
-    rights.enter(&asked).await?;
-    let now = deaths.clock.now();
-    let mut counted = deaths.watches.recent().rates(&asked.place.vhost, now);
-    let queues = counted.iter().filter_map(|rate| rate.queue.as_ref());
-    let queues = queues.filter(|of| is_meant(&queue, of));
-    let readable = rights.readable(&asked, queues);
-    let (readable, unasked) = readable.await?;
-    counted.retain(|rate| match &rate.queue {
-        Some(of) => readable.contains(of),
-        // It is of no queue that anybody could name.
-        None => queue.is_none(),
-    });
+    api.looks.enter(&asked).await?;
+    let (now, rates, unasked) = api.rates(&asked, &queue).await?;
     json(&Rates {
         now: rfc_3339_millis(now),
-        rates: counted,
+        rates,
         notes: not_asked(unasked),
     })
+}
+
+// === impl Api ===
+
+impl Api {
+    /// Rates of queues that the user may read, and the number of queues not checked for that. The
+    /// broker has already admitted the user.
+    pub(in crate::admin) async fn rates(
+        &self,
+        asked: &Asked,
+        queue: &Option<ShortStr>,
+    ) -> Result<(Wall, Vec<Rate>, usize), Problem> {
+        let now = self.looks.now();
+        let mut counted = self.watches.recent().rates(&asked.place.vhost, now);
+        let queues = counted.iter().filter_map(|rate| rate.queue.as_ref());
+        let queues = queues.filter(|of| is_meant(queue, of));
+        let readable = self.looks.readable(asked, queues);
+        let (readable, unasked) = readable.await?;
+        counted.retain(|rate| match &rate.queue {
+            Some(of) => readable.contains(of),
+            // It is of no queue that anybody could name.
+            None => queue.is_none(),
+        });
+        Ok((now, counted, unasked))
+    }
 }
 
 fn accepts_events(headers: &HeaderMap) -> bool {

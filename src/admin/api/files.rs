@@ -11,44 +11,28 @@ use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::IntoResponse;
 use futures::stream;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::super::exported::Exported;
-use super::super::files::{Answer, Files, Part};
-use super::super::looks::Wish;
+use super::super::files::{Answer, Part};
 use super::super::wanted::Filters;
 use super::description::OfQueue;
-use super::{Answered, Asked, json, wanted};
+use super::{Answered, Api, Asked, json, wanted};
 use crate::walk::Bodies;
 
 const NDJSON: &str = "application/x-ndjson";
 
-pub(super) fn router(files: Files) -> OpenApiRouter {
-    OpenApiRouter::new()
-        .routes(routes!(export))
-        .routes(routes!(import))
-        .with_state(files)
-}
-
 /// Writes the messages of a queue as lines of JSON.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/export", tag = "files", params(OfQueue, Filters, ("limit" = Option<u64>, Query, description = "How many messages to export at most; the oldest go first")), responses((status = OK, content_type = "application/x-ndjson", body = String, description = "A line for each message; the last line is `{\"end\": …}` and says how far the queue was looked at")))]
-async fn export(State(files): State<Files>, mut asked: Asked) -> Answered {
+pub(super) async fn export(State(Api { files, .. }): State<Api>, mut asked: Asked) -> Answered {
     let wanted = wanted(&files.looks, &mut asked.parameters)?;
     let most = asked.parameters.number("limit", 1..=u64::MAX)?;
     asked.end()?;
-    let Asked { who, peer, .. } = &asked;
-    let vhost = &asked.place.vhost;
-    files.looks.let_in(who, *peer, vhost).await?;
+    files.looks.let_in(&asked).await?;
     let room = files.limits.now().look_bytes.saturating_mul(2);
     let room = (room, files.room.begin().await?);
     let exported = Exported::new(wanted, most, files.own_user.clone(), room);
-    let wish = Wish {
-        messages: exported.messages(),
-        bodies: Bodies::Whole,
-        ..asked.wish()
-    };
-    let looked = files.looks.look(wish, exported, Exported::see);
+    let part = (exported.messages(), Bodies::Whole);
+    let looked = files.looks.look(&asked, part, exported, Exported::see);
     let (walked, exported) = looked.await?;
     let lines = exported
         .finish(asked.place, walked)
@@ -59,15 +43,16 @@ async fn export(State(files): State<Files>, mut asked: Asked) -> Answered {
 
 /// Puts messages that were exported into a queue, in the name of the user.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/import", tag = "files", params(OfQueue, ("first-line" = Option<u64>, Query, description = "The number of the first line, if this is a part of a file [default: 1]")), responses((status = OK, body = Answer)))]
-async fn import(State(files): State<Files>, mut asked: Asked, request: Request) -> Answered {
+pub(super) async fn import(
+    State(Api { files, .. }): State<Api>,
+    mut asked: Asked,
+    request: Request,
+) -> Answered {
     let first = asked.parameters.number("first-line", 1..=u64::MAX >> 1)?;
     asked.end()?;
     let file = Part {
         first: first.unwrap_or(1),
         octets: request.into_body(),
     };
-    let Asked {
-        who, peer, place, ..
-    } = asked;
-    json(&files.import(who, peer, place, file).await?)
+    json(&files.import(asked, file).await?)
 }

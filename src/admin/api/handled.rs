@@ -6,13 +6,11 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::super::parameters::bad;
 use super::super::wanted::Which;
 use super::rights::not_asked;
-use super::{Answered, Asked, Queues, json};
+use super::{Answered, Api, Asked, json};
 use crate::amqp::ids::ShortStr;
 use crate::known::{Standing, Target};
 use crate::machine::{DeadLettersTo, Mono};
@@ -71,31 +69,25 @@ struct Cause {
     advice: &'static str,
 }
 
-pub(super) fn router(queues: Queues) -> OpenApiRouter {
-    OpenApiRouter::new()
-        .routes(routes!(list_handled))
-        .with_state(queues)
-}
-
 /// Lists the queues with a dead-letter target or retries, and how the proxy handles them.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues", tag = "queues", params(("vhost" = String, Path, description = "The vhost"), Which), responses((status = OK, body = HandledQueues)))]
-async fn list_handled(State(queues): State<Queues>, mut asked: Asked) -> Answered {
+pub(super) async fn list_handled(State(api): State<Api>, mut asked: Asked) -> Answered {
     let parameters = &mut asked.parameters;
     let limit = parameters.number("limit", 1..=MOST_ROWS)?.unwrap_or(ROWS);
     let states = parameters.all("state");
     let states = states.iter().map(|state| state_of(state));
     let states = states.collect::<Result<Vec<_>, _>>()?;
     asked.end()?;
-    let (rights, vhost) = (&queues.rights, &asked.place.vhost);
-    rights.enter(&asked).await?;
-    let handlings = &queues.known.handlings;
+    let (looks, vhost) = (&api.looks, &asked.place.vhost);
+    looks.enter(&asked).await?;
+    let handlings = &api.known.handlings;
     let mut listed = handlings.of(vhost);
     let mut redeclared = handlings.redeclared(vhost);
     listed.retain(|(_, handling)| states.is_empty() || states.contains(&handling.state));
     let mut unasked = 0;
     if *asked.who.user() != handlings.user {
         let names = listed.iter().map(|(queue, _)| queue);
-        let readable = rights.readable(&asked, names);
+        let readable = looks.readable(&asked, names);
         let (readable, more) = readable.await?;
         listed.retain(|(queue, _)| readable.contains(queue));
         unasked = more;
@@ -106,7 +98,7 @@ async fn list_handled(State(queues): State<Queues>, mut asked: Asked) -> Answere
         let own_arguments = said.map(|said| DeadLettersTo::from(&said).to_string());
         let target = handling.target.clone().map(Target::from);
         let leads_to = target.as_ref();
-        let leads_to = leads_to.map(|target| queues.known.standing(vhost, target));
+        let leads_to = leads_to.map(|target| api.known.standing(vhost, target));
         HandledQueue {
             own_arguments,
             target,
@@ -119,7 +111,7 @@ async fn list_handled(State(queues): State<Queues>, mut asked: Asked) -> Answere
     let left_out = unasked + rows.len().saturating_sub(limit);
     rows.truncate(limit);
     let targets = rows.iter().filter_map(HandledQueue::asks_for).cloned();
-    let there = rights.are_there(&asked, targets.collect()).await?;
+    let there = looks.are_there(&asked, targets.collect()).await?;
     for row in &mut rows {
         let is_there = row.asks_for().and_then(|queue| there.get(queue));
         row.leads_to = is_there.map_or(row.leads_to, |is_there| match is_there {

@@ -4,23 +4,12 @@
 use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
-use super::super::looks::Looks;
 use super::super::problem::Problem;
-use super::rights::{Rights, not_asked};
-use super::{Answered, Asked, json};
+use super::rights::not_asked;
+use super::{Answered, Api, Asked, json};
 use crate::amqp::ids::ShortStr;
-use crate::known::{DeadLetterQueue, KnownQueues, Target};
-use crate::telemetry::Metrics;
-
-#[derive(Clone)]
-pub(in crate::admin) struct Queues {
-    pub(in crate::admin) rights: Rights,
-    pub(in crate::admin) known: KnownQueues,
-    metrics: Metrics,
-}
+use crate::known::{DeadLetterQueue, Target};
 
 /// The answer.
 #[derive(Serialize, ToSchema)]
@@ -58,25 +47,20 @@ pub(in crate::admin) struct Elsewhere {
     pub(in crate::admin) dead_letters: u64,
 }
 
-// === impl Queues ===
+// === impl Api ===
 
-impl Queues {
-    pub(in crate::admin) fn new(looks: Looks, known: KnownQueues) -> Queues {
-        Queues {
-            metrics: looks.metrics().clone(),
-            rights: Rights::new(looks),
-            known,
-        }
-    }
-
+impl Api {
     /// Queues of the vhost that the user may see; the broker has already admitted the user.
-    pub(in crate::admin) async fn list(&self, asked: &Asked) -> Result<DeadLetterQueues, Problem> {
+    pub(in crate::admin) async fn queues(
+        &self,
+        asked: &Asked,
+    ) -> Result<DeadLetterQueues, Problem> {
         let known = self.known.of(&asked.place.vhost);
         // Nobody can say whose dead letters went elsewhere, so only those hear of it who may read what nobody took.
         let parking = self.known.parking();
         let names = known.queues.iter().map(|queue| &queue.queue);
         let names = names.chain([parking]);
-        let readable = self.rights.readable(asked, names);
+        let readable = self.looks.readable(asked, names);
         let (readable, unasked) = readable.await?;
         let is_operator = readable.contains(parking);
         let mut shown = known.queues;
@@ -106,22 +90,16 @@ impl Queues {
                 })
                 .collect(),
             left_out: known.left_out,
-            alarms: self.metrics.alarms_in_effect(),
+            alarms: self.looks.metrics().alarms_in_effect(),
             notes,
         })
     }
 }
 
-pub(super) fn router(queues: Queues) -> OpenApiRouter {
-    OpenApiRouter::new()
-        .routes(routes!(list_queues))
-        .with_state(queues)
-}
-
 /// Lists the queues that dead letters of this process went to, or of known queues may go to, and what is known of them.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/dead-letter-queues", tag = "dead letters", params(("vhost" = String, Path, description = "The vhost")), responses((status = OK, body = DeadLetterQueues)))]
-async fn list_queues(State(queues): State<Queues>, asked: Asked) -> Answered {
+pub(super) async fn list_queues(State(api): State<Api>, asked: Asked) -> Answered {
     asked.end()?;
-    queues.rights.enter(&asked).await?;
-    json(&queues.list(&asked).await?)
+    api.looks.enter(&asked).await?;
+    json(&api.queues(&asked).await?)
 }

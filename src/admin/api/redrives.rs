@@ -17,23 +17,15 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::super::listing::{Answer, Grouped};
-use super::super::looks::Looks;
 use super::super::parameters::{Parameters, Place, bad};
 use super::super::problem::Problem;
 use super::super::wanted::{Filters, Pace, To};
 use super::description::OfQueue;
-use super::rights::{Rights, ask, may_read, not_asked};
-use super::{Answered, Asked, count, json, wanted};
+use super::rights::not_asked;
+use super::{Answered, Api, Asked, count, json, wanted};
 use crate::dead_letter::redrive::{Destination, Redrive};
-use crate::redrives::{NotBegun, Order, Redrives, Shown};
+use crate::redrives::{NotBegun, Order, Shown};
 use crate::walk::MOST_HELD;
-
-#[derive(Clone)]
-pub(in crate::admin) struct Moves {
-    pub(in crate::admin) looks: Looks,
-    pub(in crate::admin) rights: Rights,
-    pub(in crate::admin) redrives: Redrives,
-}
 
 /// All redrives of a vhost that the user may see.
 #[derive(Serialize, ToSchema)]
@@ -50,7 +42,7 @@ enum Verb {
     Cancel,
 }
 
-pub(super) fn router(moves: Moves) -> OpenApiRouter {
+pub(super) fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(redrive))
         .routes(routes!(purge))
@@ -59,12 +51,11 @@ pub(super) fn router(moves: Moves) -> OpenApiRouter {
         .routes(routes!(pause))
         .routes(routes!(resume))
         .routes(routes!(cancel))
-        .with_state(moves)
 }
 
 /// Sends messages back to the queues that they died in, or to another place.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/queues/{queue}/redrives", tag = "redrives", params(OfQueue, Filters, Pace, To), responses((status = ACCEPTED, body = Shown, description = "It has begun"), (status = OK, body = Answer<Grouped>, description = "Of a dry run")))]
-async fn redrive(State(moves): State<Moves>, mut asked: Asked) -> Answered {
+async fn redrive(State(api): State<Api>, mut asked: Asked) -> Answered {
     let parameters = &mut asked.parameters;
     let to = Redrive {
         to: destination(parameters)?,
@@ -77,13 +68,13 @@ async fn redrive(State(moves): State<Moves>, mut asked: Asked) -> Answered {
             .unwrap_or(true),
         by: asked.who.user().clone(),
     };
-    moves.begin(asked, Some(to)).await
+    api.begin(asked, Some(to)).await
 }
 
 /// Removes messages for good.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/queues/{queue}/purges", tag = "redrives", params(OfQueue, Filters, Pace), responses((status = ACCEPTED, body = Shown, description = "It has begun"), (status = OK, body = Answer<Grouped>, description = "Of a dry run")))]
-async fn purge(State(moves): State<Moves>, asked: Asked) -> Answered {
-    moves.begin(asked, None).await
+async fn purge(State(api): State<Api>, asked: Asked) -> Answered {
+    api.begin(asked, None).await
 }
 
 fn destination(parameters: &mut Parameters) -> Result<Destination, Problem> {
@@ -112,45 +103,45 @@ fn destination(parameters: &mut Parameters) -> Result<Destination, Problem> {
 
 /// Lists the redrives and purges of a vhost, the newest first.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/redrives", tag = "redrives", params(("vhost" = String, Path, description = "The vhost")), responses((status = OK, body = Listed)))]
-async fn list(State(moves): State<Moves>, asked: Asked) -> Answered {
+async fn list(State(api): State<Api>, asked: Asked) -> Answered {
     asked.end()?;
-    moves.rights.enter(&asked).await?;
-    let (redrives, unasked) = moves.list(&asked).await?;
+    api.looks.enter(&asked).await?;
+    let (redrives, unasked) = api.moves(&asked).await?;
     let notes = not_asked(unasked);
     json(&Listed { redrives, notes })
 }
 
 /// Shows one redrive or purge.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/redrives/{id}", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
-async fn show(State(moves): State<Moves>, asked: Asked) -> Answered {
-    json(&moves.seen(&asked).await?)
+async fn show(State(api): State<Api>, asked: Asked) -> Answered {
+    json(&api.seen(&asked).await?)
 }
 
 /// Holds it up.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/redrives/{id}/pause", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
-async fn pause(moves: State<Moves>, asked: Asked) -> Answered {
-    moves.change(asked, Verb::Pause).await
+async fn pause(api: State<Api>, asked: Asked) -> Answered {
+    api.change(asked, Verb::Pause).await
 }
 
 /// Lets it go on.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/redrives/{id}/resume", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
-async fn resume(moves: State<Moves>, asked: Asked) -> Answered {
-    moves.change(asked, Verb::Resume).await
+async fn resume(api: State<Api>, asked: Asked) -> Answered {
+    api.change(asked, Verb::Resume).await
 }
 
 /// Ends it. What is on its way arrives.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/redrives/{id}/cancel", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
-async fn cancel(moves: State<Moves>, asked: Asked) -> Answered {
-    moves.change(asked, Verb::Cancel).await
+async fn cancel(api: State<Api>, asked: Asked) -> Answered {
+    api.change(asked, Verb::Cancel).await
 }
 
 fn there_is_none() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "there is no such redrive")
 }
 
-// === impl Moves ===
+// === impl Api ===
 
-impl Moves {
+impl Api {
     async fn change(&self, asked: Asked, verb: Verb) -> Answered {
         let id = self.seen(&asked).await?.id;
         let told = match verb {
@@ -180,13 +171,11 @@ impl Moves {
         }
         // Before anything is said of what is at work there: only those hear of it who may read the queue. It also keeps those from the list of
         // redrives, and from the log, whom the broker does not let in.
-        ask(&self.looks, &asked).await?;
-        let Asked {
-            who, peer, place, ..
-        } = asked;
+        self.looks.must_read(&asked).await?;
         // What a look holds would be left out.
-        let _turn = self.looks.turn_at(&place.vhost, &place.queue).await?;
-        let attempt = self.looks.attempt(&who, peer);
+        let _turn = self.looks.turn_at(&asked.place).await?;
+        let attempt = self.looks.attempt(&asked);
+        let Asked { who, place, .. } = asked;
         let order = Order {
             login: who.login(place.vhost),
             queue: place.queue,
@@ -211,7 +200,7 @@ impl Moves {
 
     /// Redrives of the vhost that the user may see, and the number of queues not checked for that.
     /// The broker has already admitted the user.
-    pub(in crate::admin) async fn list(
+    pub(in crate::admin) async fn moves(
         &self,
         asked: &Asked,
     ) -> Result<(Vec<Shown>, usize), Problem> {
@@ -219,7 +208,7 @@ impl Moves {
         let mut redrives = self.redrives.list();
         redrives.retain(|shown| shown.vhost == name);
         let queues = redrives.iter().map(|shown| &shown.of);
-        let (readable, unasked) = self.rights.readable(asked, queues).await?;
+        let (readable, unasked) = self.looks.readable(asked, queues).await?;
         redrives.retain(|shown| readable.contains(&shown.of));
         Ok((redrives, unasked))
     }
@@ -235,7 +224,10 @@ impl Moves {
         let shown = id.and_then(|id| self.redrives.show(id));
         let shown = shown.filter(|shown| shown.vhost == vhost.to_string());
         let queue = shown.as_ref().map(|shown| shown.of.clone());
-        let may = may_read(&self.looks, &asked.of(queue.unwrap_or_default())).await?;
+        let may = self
+            .looks
+            .may_read(&asked.of(queue.unwrap_or_default()))
+            .await?;
         shown.filter(|_| may).ok_or_else(there_is_none)
     }
 }

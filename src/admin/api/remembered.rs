@@ -12,7 +12,7 @@ const COUNTS_FOR: Duration = Duration::from_secs(60);
 const MOST: usize = 10_000;
 
 #[derive(Clone, Default)]
-pub(super) struct Remembered {
+pub(in crate::admin) struct Remembered {
     /// Passwords are not kept, and the key of this hash is random.
     hasher: RandomState,
     answers: Arc<Mutex<Answers>>,

@@ -5,38 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::looks::Looks;
 use super::super::problem::Problem;
 use super::Asked;
-use super::remembered::Remembered;
 use crate::amqp::ids::ShortStr;
-use crate::walk::{Answers, Failure};
+use crate::walk::Failure;
 
 /// Queues that one answer checks, one after another: at most a second (3.10.8, 4.3.6).
 const MOST_ASKED: usize = 300;
 
-#[derive(Clone)]
-pub(in crate::admin) struct Rights {
-    looks: Looks,
-    said: Remembered,
-}
+// === impl Looks ===
 
-// === impl Rights ===
-
-impl Rights {
-    pub(in crate::admin) fn new(looks: Looks) -> Rights {
-        Rights {
-            looks,
-            said: Remembered::default(),
-        }
-    }
-
-    /// Asks the broker each time: cached rights must not outlive a login.
-    ///
-    /// # Errors
-    /// When the broker refuses the user.
-    pub(in crate::admin) async fn enter(&self, asked: &Asked) -> Result<(), Problem> {
-        let vhost = &asked.place.vhost;
-        self.looks.enter(asked.who.clone(), asked.peer, vhost).await
-    }
-
+impl Looks {
     /// The queues that the user may read, and the number not checked because there were too many.
     ///
     /// # Errors
@@ -61,7 +38,7 @@ impl Rights {
             }
         }
         if !ask.is_empty() {
-            let answers = may_read_each(&self.looks, asked, ask.clone()).await?;
+            let answers = self.may_read_each(asked, ask.clone()).await?;
             for (queue, may) in ask.into_iter().zip(answers) {
                 self.said.learn(asked, &queue, may);
                 if may {
@@ -85,7 +62,7 @@ impl Rights {
         if queues.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let answers = told(&self.looks, asked, queues.clone()).await?;
+        let answers = self.told(asked, queues.clone()).await?;
         let is_there = |answer| match answer {
             // Asked before the broker looks for the queue.
             Some(Failure::Refused { code: 403, .. }) => None,
@@ -96,52 +73,47 @@ impl Rights {
         let told = answers.filter_map(|(queue, answer)| Some((queue, is_there(answer)?)));
         Ok(told.collect())
     }
+
+    pub(super) async fn may_read(&self, asked: &Asked) -> Result<bool, Problem> {
+        let queues = vec![asked.place.queue.clone()];
+        Ok(self.may_read_each(asked, queues).await? == [true])
+    }
+
+    async fn may_read_each(
+        &self,
+        asked: &Asked,
+        queues: Vec<ShortStr>,
+    ) -> Result<Vec<bool>, Problem> {
+        let number = queues.len();
+        let may = |refused: Option<Problem>| match refused {
+            None => Ok(true),
+            Some(problem) if problem.is_about_the_queue() => Ok(false),
+            Some(problem) => Err(problem),
+        };
+        match self.told(asked, queues).await {
+            Ok(answers) => {
+                let refused = answers.into_iter().map(|answer| answer.map(Problem::from));
+                refused.map(may).collect()
+            }
+            // The user may not even enter the vhost.
+            Err(problem) => Ok(vec![may(Some(problem))?; number]),
+        }
+    }
+
+    /// # Errors
+    /// When the user may not read the queue, in the broker's words.
+    pub(super) async fn must_read(&self, asked: &Asked) -> Result<(), Problem> {
+        let answers = self.told(asked, vec![asked.place.queue.clone()]).await?;
+        match answers.into_iter().flatten().next() {
+            None => Ok(()),
+            Some(refused) => Err(refused.into()),
+        }
+    }
 }
 
-pub(super) fn not_asked(queues: usize) -> Vec<String> {
+pub(in crate::admin) fn not_asked(queues: usize) -> Vec<String> {
     let note = format!(
         "whether you may read {queues} more queues was not asked yet: ask again within a minute"
     );
     (queues > 0).then_some(note).into_iter().collect()
-}
-
-pub(super) async fn may_read(looks: &Looks, asked: &Asked) -> Result<bool, Problem> {
-    let queues = vec![asked.place.queue.clone()];
-    Ok(may_read_each(looks, asked, queues).await? == [true])
-}
-
-async fn may_read_each(
-    looks: &Looks,
-    asked: &Asked,
-    queues: Vec<ShortStr>,
-) -> Result<Vec<bool>, Problem> {
-    let number = queues.len();
-    let may = |refused: Option<Problem>| match refused {
-        None => Ok(true),
-        Some(problem) if problem.is_about_the_queue() => Ok(false),
-        Some(problem) => Err(problem),
-    };
-    match told(looks, asked, queues).await {
-        Ok(answers) => {
-            let refused = answers.into_iter().map(|answer| answer.map(Problem::from));
-            refused.map(may).collect()
-        }
-        // The user may not even enter the vhost.
-        Err(problem) => Ok(vec![may(Some(problem))?; number]),
-    }
-}
-
-pub(super) async fn ask(looks: &Looks, asked: &Asked) -> Result<(), Problem> {
-    let answers = told(looks, asked, vec![asked.place.queue.clone()]).await?;
-    match answers.into_iter().flatten().next() {
-        None => Ok(()),
-        Some(refused) => Err(refused.into()),
-    }
-}
-
-async fn told(looks: &Looks, asked: &Asked, queues: Vec<ShortStr>) -> Result<Answers, Problem> {
-    let vhost = asked.place.vhost.clone();
-    looks
-        .readable(asked.who.clone(), asked.peer, vhost, queues)
-        .await
 }

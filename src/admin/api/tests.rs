@@ -126,6 +126,7 @@ fn parts_with(
         files,
         watches,
         known,
+        readiness: Readiness::new([Vhost::ROOT]),
         vhosts: [Vhost::ROOT].into(),
     };
     (api, metrics)
@@ -484,6 +485,5 @@ async fn the_description_has_the_login_and_what_answers_are_made_of() {
 }
 
 fn alone(api: Api) -> Router {
-    let queues = Queues::new(api.looks.clone(), api.known.clone());
-    router(api, queues)
+    router(api)
 }

@@ -6,9 +6,8 @@ use maud::{Markup, html};
 use super::super::api::{Asked, listed};
 use super::super::listing::{Answer, Letters, USUAL};
 use super::super::parameters::{Parameters, Place};
-use super::super::problem::Problem;
 use super::page::{Trail, page};
-use super::{Answered, Pages, moving, paths, queue, text, told};
+use super::{Answered, Api, moving, paths, queue, text, told};
 use crate::letter::Summary;
 use crate::machine::Reason;
 
@@ -16,10 +15,9 @@ const COLUMNS: &str =
     "position,preview,source-queue,reason,died-at,error,routing-key,size,redriven,parked-cause";
 const PAGE: [&str; 2] = ["offset", "limit"];
 
-pub(super) async fn list(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {
-    let asked = asked?;
+pub(super) async fn list(State(api): State<Api>, asked: Asked) -> Answered {
     let (place, parameters) = (asked.place.clone(), asked.parameters.clone());
-    let answer = listed(&pages.moves.looks, asked).await?;
+    let answer = listed(&api.looks, asked).await?;
     let query = paths::query_without(&parameters, &PAGE);
     let name = place.queue.to_string();
     let meant = match query.is_empty() {

@@ -4,14 +4,12 @@ use axum::extract::State;
 use maud::html;
 
 use super::super::api::Asked;
-use super::super::problem::Problem;
 use super::page::{Trail, page};
-use super::{Answered, Pages, paths};
+use super::{Answered, Api, paths};
 
-pub(super) async fn show(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {
-    let asked = asked?;
+pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
     asked.end()?;
-    pages.queues.rights.enter(&asked).await?;
+    api.looks.enter(&asked).await?;
     let vhost = asked.place.vhost;
     let content = html! {
         h1 { "Dead letters as they come" }

@@ -4,17 +4,15 @@ use axum::extract::State;
 use maud::{Markup, html};
 
 use super::super::api::{Asked, shown};
-use super::super::problem::Problem;
 use super::page::{Trail, notes, page};
-use super::{Answered, Pages, moving, paths, text, told};
+use super::{Answered, Api, moving, paths, text, told};
 use crate::letter::{Body, Encoding};
 
 const FACTS: &str = "position,source-queue,reason,died-at,deaths,redriven,exchange,routing-key,error,redelivered,parked-for,parked-cause";
 
-pub(super) async fn show(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {
-    let asked = asked?;
+pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
     let place = asked.place.clone();
-    let answer = shown(&pages.moves.looks, asked).await?;
+    let answer = shown(&api.looks, asked).await?;
     let (detail, letter) = (&answer.detail, &answer.detail.summary);
     let id = paths::query([("id", letter.id.as_bytes())]);
     let title = format!("Message {}", letter.position);

@@ -5,45 +5,36 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use maud::{Markup, html};
 
-use super::super::api::Asked;
 use super::super::api::queues::DeadLetterQueues;
+use super::super::api::{Asked, not_asked};
 use super::super::parameters::{Parameters, Place, bad};
-use super::super::problem::Problem;
 use super::page::{Trail, facts, notes, page};
-use super::{Answered, Pages, charts, paths, text, told};
+use super::{Answered, Api, charts, paths, text, told};
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::recent::Rate;
 use crate::redrives::Shown;
 
-pub(super) async fn first(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {
-    let asked = asked?;
+pub(super) async fn first(State(api): State<Api>, asked: Asked) -> Answered {
     asked.end()?;
     let mut last = None;
-    for vhost in pages.vhosts.iter() {
+    for vhost in api.vhosts.iter() {
         let place = Place::new(vhost.clone(), ShortStr::EMPTY);
         let asked = Asked {
             place,
             ..asked.clone()
         };
-        match pages.queues.rights.enter(&asked).await {
-            Ok(()) => return show(&pages, &asked).await,
+        match api.looks.enter(&asked).await {
+            Ok(()) => return show(&api, &asked).await,
             Err(problem) if problem.is_about_the_vhost() => last = Some(problem),
-            Err(problem) => return Err(problem.into()),
+            Err(problem) => return Err(problem),
         }
     }
-    Err(last
-        .unwrap_or_else(|| bad("name a vhost: /vhosts/NAME"))
-        .into())
+    Err(last.unwrap_or_else(|| bad("name a vhost: /vhosts/NAME")))
 }
 
-pub(super) async fn of_vhost(
-    State(pages): State<Pages>,
-    asked: Result<Asked, Problem>,
-) -> Answered {
-    let asked = asked?;
+pub(super) async fn of_vhost(State(api): State<Api>, asked: Asked) -> Answered {
     asked.end()?;
-    pages.queues.rights.enter(&asked).await?;
-    show(&pages, &asked).await
+    api.looks.enter(&asked).await?;
+    show(&api, &asked).await
 }
 
 pub(super) async fn open(request: Request) -> Answered {
@@ -54,32 +45,32 @@ pub(super) async fn open(request: Request) -> Answered {
     let is_step = |name: &ShortStr| [&b"."[..], b".."].contains(&&name[..]);
     if vhost.iter().chain(&queue).any(is_step) {
         let detail = "a browser cannot name what is called . or ..: the command line can";
-        return Err(bad(detail).into());
+        return Err(bad(detail));
     }
     let path = match (vhost, queue) {
         (Some(vhost), Some(queue)) => paths::queue(&Place::new(vhost, queue)),
         (Some(vhost), None) => paths::vhost(&vhost),
-        _ => return Err(bad("write the name of a queue and of its vhost").into()),
+        _ => return Err(bad("write the name of a queue and of its vhost")),
     };
     Ok((StatusCode::SEE_OTHER, [(header::LOCATION, path)]).into_response())
 }
 
-async fn show(pages: &Pages, asked: &Asked) -> Answered {
+async fn show(api: &Api, asked: &Asked) -> Answered {
     let vhost = &asked.place.vhost;
-    let queues = pages.queues.list(asked).await?;
-    let (rates, not_asked) = rates(pages, asked).await?;
-    let (mut redrives, unasked) = pages.moves.list(asked).await?;
+    let queues = api.queues(asked).await?;
+    let (_, rates, no_rates) = api.rates(asked, &None).await?;
+    let (mut redrives, unasked) = api.moves(asked).await?;
     redrives.sort_by_key(|shown| shown.ended.is_some());
     let name = vhost.to_string();
     let content = html! {
         h1 { "Vhost " (text::name(&name)) }
-        @if pages.vhosts.len() > 1 { (others(pages, vhost)) }
-        (state(pages, vhost, &queues))
+        @if api.vhosts.len() > 1 { (others(api, vhost)) }
+        (state(api, vhost, &queues))
         section aria-labelledby="deaths" {
             h2 #deaths { "Deaths in the last hour" }
             (charts::deaths(&rates))
             p.actions { a.button href=(paths::live(vhost)) { "Dead letters as they come" } }
-            (notes(&not_asked))
+            (notes(&not_asked(no_rates)))
         }
         section aria-labelledby="queues" {
             h2 #queues { "Dead-letter queues" }
@@ -96,18 +87,18 @@ async fn show(pages: &Pages, asked: &Asked) -> Answered {
         section aria-labelledby="redrives" {
             h2 #redrives { "Redrives and purges" }
             (moves(vhost, &redrives))
-            (notes(&later(unasked)))
+            (notes(&not_asked(unasked)))
         }
     };
     let title = format!("Vhost {}", text::visible(&name));
     Ok(page(&title, &Trail::vhost(vhost), &content))
 }
 
-fn others(pages: &Pages, vhost: &Vhost) -> Markup {
+fn others(api: &Api, vhost: &Vhost) -> Markup {
     html! {
         nav aria-label="Vhosts" {
             ul.tabs {
-                @for other in pages.vhosts.iter() {
+                @for other in api.vhosts.iter() {
                     li {
                         a href=(paths::vhost(other)) aria-current=[(other == vhost).then_some("page")] {
                             (text::name(&other.to_string()))
@@ -119,33 +110,10 @@ fn others(pages: &Pages, vhost: &Vhost) -> Markup {
     }
 }
 
-/// Only queues that the user may read, and a note if some were not checked.
-async fn rates(pages: &Pages, asked: &Asked) -> Result<(Vec<Rate>, Vec<String>), Problem> {
-    let now = pages.moves.looks.now();
-    let mut rates = pages.watches.recent().rates(&asked.place.vhost, now);
-    let queues = rates.iter().filter_map(|rate| rate.queue.as_ref());
-    let (readable, unasked) = pages.queues.rights.readable(asked, queues).await?;
-    rates.retain(|rate| {
-        rate.queue
-            .as_ref()
-            .is_none_or(|queue| readable.contains(queue))
-    });
-    Ok((rates, later(unasked)))
-}
-
-fn later(unasked: usize) -> Vec<String> {
-    let note = || {
-        format!(
-            "Whether you may read {unasked} more queues was not asked yet: load the page again within a minute."
-        )
-    };
-    (unasked > 0).then(note).into_iter().collect()
-}
-
-fn state(pages: &Pages, vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
-    let standing = pages.metrics.standing(vhost);
-    let reasons = pages.readiness.reasons();
-    let limits = pages.metrics.limits_that_were_met();
+fn state(api: &Api, vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
+    let standing = api.looks.metrics().standing(vhost);
+    let reasons = api.readiness.reasons();
+    let limits = api.looks.metrics().limits_that_were_met();
     let links = html! {
         @if standing.links.is_empty() { span.none { "none yet" } }
         ul.plain {
@@ -171,7 +139,7 @@ fn state(pages: &Pages, vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
             @if standing.is_native {
                 p.problem { "The proxy's user has no rights in this vhost: the broker dead-letters here by itself." }
             }
-            @for trouble in pages.metrics.own_queues_in_trouble(vhost) {
+            @for trouble in api.looks.metrics().own_queues_in_trouble(vhost) {
                 p.problem { (text::visible(&trouble)) }
             }
             @if !known.alarms.is_empty() {

@@ -4,7 +4,6 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
-use super::super::login::NoCredentials;
 use super::super::parameters::Place;
 use super::super::problem::Problem;
 use super::{assets, paths, text};
@@ -12,31 +11,8 @@ use crate::amqp::ids::Vhost;
 
 const HTML: &str = "text/html; charset=utf-8";
 
-#[derive(Debug)]
-pub(super) struct Refused(Problem);
-
 /// Breadcrumbs: titles and links, the widest first.
 pub(super) struct Trail(Vec<(String, String)>);
-
-// === impl Refused ===
-
-impl Refused {
-    pub(super) fn new(status: StatusCode, detail: &str) -> Refused {
-        Refused(Problem::new(status, detail))
-    }
-}
-
-impl From<Problem> for Refused {
-    fn from(problem: Problem) -> Refused {
-        Refused(problem)
-    }
-}
-
-impl From<NoCredentials> for Refused {
-    fn from(why: NoCredentials) -> Refused {
-        Refused(why.into())
-    }
-}
 
 // === impl Trail ===
 
@@ -98,7 +74,7 @@ fn whole(title: &str, trail: &[(String, String)], content: &Markup) -> Markup {
     }
 }
 
-pub(super) fn refused(Refused(problem): &Refused) -> Response {
+pub(super) fn refused(problem: &Problem) -> Response {
     let status = problem.status();
     let title = match status {
         StatusCode::BAD_GATEWAY => "The broker is away",

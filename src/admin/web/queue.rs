@@ -7,19 +7,17 @@ use serde::Serialize;
 use super::super::api::{Asked, grouped};
 use super::super::listing::Answer;
 use super::super::parameters::Place;
-use super::super::problem::Problem;
 use super::page::{Trail, notes, page};
-use super::{Answered, Pages, moving, paths, text, told};
+use super::{Answered, Api, moving, paths, text, told};
 use crate::letter::Group;
 use crate::machine::Reason;
 
-pub(super) async fn show(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {
-    let asked = asked?;
+pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
     let (place, query) = (
         asked.place.clone(),
         paths::query_without(&asked.parameters, &[]),
     );
-    let answer = grouped(&pages.moves.looks, asked).await?;
+    let answer = grouped(&api.looks, asked).await?;
     let name = place.queue.to_string();
     let content = html! {
         h1 { "Queue " (text::name(&name)) }

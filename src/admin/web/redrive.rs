@@ -5,16 +5,14 @@ use maud::html;
 
 use super::super::api::Asked;
 use super::super::parameters::Place;
-use super::super::problem::Problem;
 use super::page::{Trail, page};
-use super::{Answered, Pages, paths, text};
+use super::{Answered, Api, paths, text};
 use crate::letter::rfc_3339;
 use crate::machine::Wall;
 use crate::redrives::{Shown, State as Doing};
 
-pub(super) async fn show(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {
-    let asked = asked?;
-    let shown = pages.moves.seen(&asked).await?;
+pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
+    let shown = api.seen(&asked).await?;
     let vhost = asked.place.vhost;
     let title = title(&shown);
     let place = Place::new(vhost.clone(), shown.of.clone());

@@ -9,6 +9,7 @@ use hyper_util::service::TowerToHyperService;
 
 use super::super::api::tests::{NEAR, broker, nowhere, parts, refusal};
 use super::*;
+use crate::admin::watches::Watches;
 use crate::http::basic;
 use crate::machine::Wall;
 use crate::recent::RecentDeaths;
@@ -18,20 +19,8 @@ const HTML: &str = "text/html; charset=utf-8";
 
 fn pages(broker: SocketAddr) -> Router {
     let watches = Watches::new(RecentDeaths::new(Wall(0)), 2);
-    let (api, metrics) = parts(broker, 1, Duration::from_millis(200), watches);
-    let queues = Queues::new(api.looks.clone(), api.known);
-    router(Pages {
-        moves: Moves {
-            looks: api.looks,
-            rights: queues.rights.clone(),
-            redrives: api.redrives,
-        },
-        queues,
-        watches: api.watches,
-        metrics,
-        readiness: Readiness::new([Vhost::ROOT]),
-        vhosts: api.vhosts,
-    })
+    let (api, _) = parts(broker, 1, Duration::from_millis(200), watches);
+    router(api)
 }
 
 async fn get(pages: &Router, path: &str, site: Option<&str>) -> (u16, Response<()>, String) {

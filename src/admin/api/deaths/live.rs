@@ -10,9 +10,8 @@ use axum::response::sse::Event;
 use futures::stream::{Stream, unfold};
 use tokio::time::{Instant, sleep_until};
 
-use super::super::super::watches::{LIVE_FOR, Watches};
-use super::super::Asked;
-use super::super::rights::Rights;
+use super::super::super::watches::LIVE_FOR;
+use super::super::{Api, Asked};
 use super::{Shown, is_meant};
 use crate::amqp::ids::ShortStr;
 use crate::net::permits::Permit;
@@ -21,15 +20,10 @@ use crate::net::permits::Permit;
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 const BATCH: usize = 100;
 
-pub(super) struct Reader {
-    pub(super) rights: Rights,
-    pub(super) asked: Asked,
-    pub(super) queue: Option<ShortStr>,
-}
-
 pub(super) struct Live {
-    watches: Watches,
-    reader: Reader,
+    api: Api,
+    asked: Asked,
+    queue: Option<ShortStr>,
     at: u64,
     until: Instant,
     ready: VecDeque<Event>,
@@ -42,16 +36,18 @@ pub(super) struct Live {
 impl Live {
     /// Starts after `after`; without it, with new deaths.
     pub(super) fn new(
-        watches: Watches,
-        reader: Reader,
+        api: Api,
+        asked: Asked,
+        queue: Option<ShortStr>,
         after: Option<u64>,
         permit: Permit,
     ) -> Live {
-        let at =
-            after.unwrap_or_else(|| watches.recent().newest(&reader.asked.place.vhost, 0).next);
+        let newest = || api.watches.recent().newest(&asked.place.vhost, 0).next;
+        let at = after.unwrap_or_else(newest);
         let mut live = Live {
-            watches,
-            reader,
+            api,
+            asked,
+            queue,
             at,
             until: Instant::now() + LIVE_FOR,
             ready: VecDeque::new(),
@@ -70,7 +66,7 @@ impl Live {
     }
 
     async fn next(&mut self) -> Option<Event> {
-        let stop = self.watches.stop().clone();
+        let stop = self.api.watches.stop().clone();
         loop {
             if stop.is_cancelled() {
                 return None;
@@ -89,8 +85,8 @@ impl Live {
     }
 
     async fn look(&mut self) {
-        let recent = self.watches.recent().clone();
-        let listed = recent.list(&self.reader.asked.place.vhost, self.at, BATCH);
+        let recent = self.api.watches.recent().clone();
+        let listed = recent.list(&self.asked.place.vhost, self.at, BATCH);
         if listed.missed {
             self.ready
                 .push_back(Event::default().event("missed").data("{}"));
@@ -99,20 +95,15 @@ impl Live {
             self.at = listed.next;
             let later = (Instant::now() + SIGN_OF_LIFE).min(self.until);
             tokio::select! {
-                () = recent.more(&self.reader.asked.place.vhost, self.at) => {}
+                () = recent.more(&self.asked.place.vhost, self.at) => {}
                 () = sleep_until(later) => self.sign_of_life(),
             }
             return;
         }
-        let Reader {
-            rights,
-            asked,
-            queue,
-        } = &self.reader;
         // Of a batch all queues are asked for by one connection.
         let queues = listed.deaths.iter().map(|death| &death.dead.queue);
-        let queues = queues.filter(|of| is_meant(queue, of));
-        let readable = match rights.readable(asked, queues).await {
+        let queues = queues.filter(|of| is_meant(&self.queue, of));
+        let readable = match self.api.looks.readable(&self.asked, queues).await {
             Ok((readable, _)) => readable,
             // Whoever comes back begins with the first of these.
             Err(problem) => {
