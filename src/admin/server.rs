@@ -82,14 +82,8 @@ pub struct Server {
     pub api: Option<Api>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Waits,
-    /// The peer has to read the next piece; octets taken for writing so far.
-    Reads(u64),
-    Works,
-    Live,
-}
+/// When a peer is too slow that sends a request or reads an answer. `None`: its answer is worked on.
+type Deadline = Option<Instant>;
 
 struct Asked {
     number: u64,
@@ -97,14 +91,15 @@ struct Asked {
     rooms: Rooms,
     metrics: Metrics,
     room: OnceLock<OwnedSemaphorePermit>,
-    working: watch::Sender<Stage>,
+    in_time: Duration,
+    until: watch::Sender<Deadline>,
 }
 
 /// Ready when the connection is cut off, unless its answer is in progress.
-async fn goes(cut_off: CancellationToken, heard: watch::Receiver<Stage>) {
+async fn goes(cut_off: CancellationToken, until: watch::Receiver<Deadline>) {
     cut_off.cancelled().await;
     // What came at the last moment was read before.
-    if *heard.borrow() == Stage::Works {
+    if until.borrow().is_none() {
         std::future::pending().await
     }
 }
@@ -129,15 +124,17 @@ impl Server {
             // It is there: only clients may come by a Unix socket.
             let address = peer.map_or(Ipv4Addr::LOCALHOST.into(), |peer| peer.ip());
             let cut_off = newcomers.came(number);
-            let (working, works) = watch::channel(Stage::Waits);
-            let heard = works.clone();
+            let in_time = self.limits.now().admin_timeout;
+            let (until, slow) = watch::channel(Some(Instant::now() + in_time));
+            let heard = slow.clone();
             let asked = Asked {
                 number,
                 newcomers: newcomers.clone(),
                 rooms: self.rooms.clone(),
                 metrics: self.metrics.clone(),
                 room: OnceLock::new(),
-                working,
+                in_time,
+                until,
             };
             let (asked, router) = (Arc::new(asked), TowerToHyperService::new(router.clone()));
             let over_tls = tls.is_some();
@@ -149,7 +146,7 @@ impl Server {
             });
             let answered = self
                 .clone()
-                .answer((stream, tls), service, works, stopped.clone());
+                .answer((stream, tls), service, slow, stopped.clone());
             let newcomers = newcomers.clone();
             connections.spawn(async move {
                 tokio::select! {
@@ -203,62 +200,43 @@ impl Server {
         self,
         (stream, tls): (Plain, Option<Acceptor>),
         service: S,
-        works: watch::Receiver<Stage>,
+        until: watch::Receiver<Deadline>,
         stopped: CancellationToken,
     ) where
         S: Service<Request<Incoming>, Response = Response, Error = Infallible>,
     {
-        let in_time = self.limits.now().admin_timeout;
         let dressed = async {
             match tls {
                 Some(tls) => tls.accept(stream).await,
                 None => Ok(Socket::Left(stream)),
             }
         };
-        let dressed = tokio::select! {
-            dressed = timeout(in_time, dressed) => dressed,
-            () = stopped.cancelled() => return,
-        };
-        let stream = match dressed {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => {
-                return debug!(%error, "a connection to the admin port did not come about");
+        let served = async {
+            let stream = tokio::select! {
+                dressed = dressed => match dressed {
+                    Ok(stream) => stream,
+                    Err(error) => return debug!(%error, "a connection to the admin port did not come about"),
+                },
+                () = stopped.cancelled() => return,
+            };
+            let connection = http1::Builder::new()
+                .keep_alive(false)
+                .header_read_timeout(None)
+                // What waits to be written when the last piece was taken is little, and a slow peer reads it in time.
+                .max_buf_size(BUFFER)
+                .serve_connection(TokioIo::new(stream), service);
+            let mut connection = pin!(connection);
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                () = stopped.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = timeout(LAST_ANSWER, connection).await;
+                }
             }
-            Err(_) => return self.metrics.limit_met(Limit::AdminTimeout),
         };
-        let connection = http1::Builder::new()
-            .keep_alive(false)
-            .header_read_timeout(None)
-            // What waits to be written when the last piece was taken is little, and a slow peer reads it in time.
-            .max_buf_size(BUFFER)
-            .serve_connection(TokioIo::new(stream), service);
-        let mut connection = pin!(connection);
         tokio::select! {
-            _ = connection.as_mut() => {}
-            () = too_slow(works, in_time) => self.metrics.limit_met(Limit::AdminTimeout),
-            () = stopped.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                let _ = timeout(LAST_ANSWER, connection).await;
-            }
-        }
-    }
-}
-
-// === impl Stage ===
-
-impl Stage {
-    /// When the peer is too slow, if it is its turn. `answered`: the start of the answer.
-    fn until(self, answered: Instant, in_time: Duration) -> Option<Instant> {
-        let now = Instant::now();
-        match self {
-            Stage::Waits => Some(now + in_time),
-            // Nobody reads for ever, a piece at a time.
-            Stage::Reads(octets) => {
-                let slowest = (in_time + time_for(octets)).min(LIVE_FOR);
-                Some((now + in_time).min(answered + slowest))
-            }
-            Stage::Works => None,
-            Stage::Live => Some(now + LIVE_FOR + in_time),
+            () = served => {}
+            () = too_slow(until) => self.metrics.limit_met(Limit::AdminTimeout),
         }
     }
 }
@@ -281,52 +259,54 @@ impl Asked {
             };
             let _ = self.room.set(room);
         }
-        self.working.send_replace(Stage::Works);
+        self.until.send_replace(None);
         let Ok(answer) = router.call(request).await;
+        let now = Instant::now();
         if answer.extensions().get::<Live>().is_some() {
-            self.working.send_replace(Stage::Live);
+            let until = now + LIVE_FOR + self.in_time;
+            self.until.send_replace(Some(until));
             return answer;
         }
-        self.working.send_replace(Stage::Waits);
-        watched(answer, self.working.clone())
+        self.until.send_replace(Some(now + self.in_time));
+        self.watched(answer, now)
+    }
+
+    /// Each piece taken for writing gives the peer more time. A body with a length is one piece.
+    fn watched(&self, answer: Response, answered: Instant) -> Response {
+        if answer.body().size_hint().exact().is_some() {
+            return answer;
+        }
+        let (until, in_time, mut read) = (self.until.clone(), self.in_time, 0);
+        let told = move |piece: Frame<Bytes>| {
+            read += piece.data_ref().map_or(0, |octets| octets.len() as u64);
+            until.send_replace(Some(next_piece(read, answered, in_time)));
+            piece
+        };
+        answer.map(|body| Body::new(body.map_frame(told)))
     }
 }
 
-async fn too_slow(mut works: watch::Receiver<Stage>, in_time: Duration) {
-    // Since when there is an answer.
-    let mut answered = Instant::now();
+/// When the next piece must be taken. Nobody reads for ever, a piece at a time.
+fn next_piece(read: u64, answered: Instant, in_time: Duration) -> Instant {
+    let slowest = (in_time + time_for(read)).min(LIVE_FOR);
+    (Instant::now() + in_time).min(answered + slowest)
+}
+
+async fn too_slow(mut until: watch::Receiver<Deadline>) {
     loop {
-        let stage = *works.borrow_and_update();
-        let until = stage.until(answered, in_time);
-        let changed = match until {
-            Some(until) => match timeout_at(until, works.changed()).await {
+        let deadline = *until.borrow_and_update();
+        let changed = match deadline {
+            Some(deadline) => match timeout_at(deadline, until.changed()).await {
                 Ok(changed) => changed,
                 Err(_) => return,
             },
-            None => works.changed().await,
+            None => until.changed().await,
         };
-        if stage == Stage::Works {
-            answered = Instant::now();
-        }
         // The sender goes with the connection, and this future with it.
         if changed.is_err() {
             return std::future::pending().await;
         }
     }
-}
-
-/// Reports each piece taken for writing. A body with a length is one piece.
-fn watched(answer: Response, working: watch::Sender<Stage>) -> Response {
-    if answer.body().size_hint().exact().is_some() {
-        return answer;
-    }
-    let mut read = 0;
-    let told = move |piece: Frame<Bytes>| {
-        read += piece.data_ref().map_or(0, |octets| octets.len() as u64);
-        working.send_replace(Stage::Reads(read));
-        piece
-    };
-    answer.map(|body| Body::new(body.map_frame(told)))
 }
 
 async fn works(State(workers): State<Workers>) -> &'static str {

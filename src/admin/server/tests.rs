@@ -248,12 +248,12 @@ async fn a_live_answer_is_not_cut_off_and_ends_with_the_process() {
 
 #[tokio::test]
 async fn whoever_reads_on_is_not_too_slow() {
-    let (tell, works) = watch::channel(Stage::Works);
+    let (tell, until) = watch::channel(None);
     let in_time = Duration::from_secs(1);
-    let over = tokio::spawn(too_slow(works, in_time));
+    let over = tokio::spawn(too_slow(until));
     let begun = Instant::now();
     while begun.elapsed() < in_time * 3 / 2 {
-        tell.send_replace(Stage::Waits);
+        tell.send_replace(Some(tokio::time::Instant::now() + in_time));
         sleep(Duration::from_millis(20)).await;
     }
     assert!(!over.is_finished());
@@ -266,18 +266,17 @@ fn whoever_reads_on_but_little_is_too_slow() {
     let in_time = Duration::from_secs(10);
     let ends = |octets| {
         let answered = tokio::time::Instant::now();
-        let until = Stage::Reads(octets).until(answered, in_time);
-        until.expect("a bound").duration_since(answered).as_secs()
+        let until = next_piece(octets, answered, in_time);
+        until.duration_since(answered).as_secs()
     };
     assert_eq!(ends(0), 10);
     // It has just read a piece, so it has as long for the next one.
     assert_eq!(ends(64 << 20), 10);
     let answered = tokio::time::Instant::now() - Duration::from_secs(100);
-    let until =
-        |octets| Stage::Reads(octets).until(answered, in_time) > Some(tokio::time::Instant::now());
+    let until = |octets| next_piece(octets, answered, in_time) > tokio::time::Instant::now();
     assert!(until(100 * (64 << 10)) && !until(89 * (64 << 10)));
     let answered = answered.checked_sub(LIVE_FOR).expect("so long ago");
-    assert!(Stage::Reads(u64::MAX).until(answered, in_time) < Some(tokio::time::Instant::now()));
+    assert!(next_piece(u64::MAX, answered, in_time) < tokio::time::Instant::now());
 }
 
 fn until(reader: &mut BufReader<TcpStream>, words: &str) {
