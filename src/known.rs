@@ -17,7 +17,7 @@ use crate::machine::{DeadLetter, Mono, Outcome};
 pub(crate) use self::book::Leads;
 pub use self::handlings::Handlings;
 
-use self::book::{Book, Went};
+use self::book::Book;
 
 mod book;
 mod handlings;
@@ -104,13 +104,12 @@ impl KnownQueues {
             outcome,
             ..
         } = dead;
-        let went = match outcome {
-            Outcome::Confirmed if exchange.is_empty() => Went::Queue(routing_key),
-            Outcome::Confirmed => Went::Exchange(exchange, routing_key),
-            Outcome::Parked(_) => Went::Parking(self.parking()),
+        let (to, is_parked) = match outcome {
+            Outcome::Confirmed => ([exchange, routing_key], false),
+            Outcome::Parked(_) => ([&ShortStr::EMPTY, self.parking()], true),
             Outcome::Dropped(_) | Outcome::Refused(_) => return,
         };
-        self.book().sent(vhost, went, self.now());
+        self.book().sent(vhost, to, is_parked, self.now());
     }
 
     pub fn of(&self, vhost: &Vhost) -> Known {

@@ -64,20 +64,18 @@ pub(crate) enum Leads {
     To(BTreeSet<ShortStr>),
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Went<'a> {
-    Queue(&'a ShortStr),
-    Parking(&'a ShortStr),
-    Exchange(&'a ShortStr, &'a ShortStr),
-}
-
 // === impl Book ===
 
 impl Book {
-    pub(super) fn sent(&mut self, vhost: &Vhost, went: Went<'_>, now: Mono) {
+    /// A dead letter went to this exchange with this key, or was parked.
+    pub(super) fn sent(&mut self, vhost: &Vhost, to: [&ShortStr; 2], is_parked: bool, now: Mono) {
         let room = self.room();
         if let Some(of) = self.of(vhost) {
-            of.sent(went, room, now);
+            let fits = match to {
+                [exchange, queue] if exchange.is_empty() => of.named(queue, is_parked, room, now),
+                [exchange, key] => of.aimed(exchange, key, now),
+            };
+            of.left_out += u64::from(fits.is_none());
         }
     }
 
@@ -360,28 +358,24 @@ impl OfVhost {
         self.queues.remove(&name).map(drop)
     }
 
-    fn sent(&mut self, went: Went<'_>, mut room: usize, now: Mono) {
-        if let Went::Queue(name) | Went::Parking(name) = went
-            && !self.queues.contains_key(name)
+    fn named(
+        &mut self,
+        name: &ShortStr,
+        is_parking: bool,
+        mut room: usize,
+        now: Mono,
+    ) -> Option<()> {
+        if !self.queues.contains_key(name)
             && (room == 0 || self.queues.len() >= MOST_QUEUES)
             && self.make_room().is_some()
         {
             room += 1;
         }
-        let fits = match went {
-            Went::Queue(name) => entry(&mut self.queues, name, room).map(|queue| {
-                queue.by_name = true;
-                queue.sent(now);
-            }),
-            Went::Parking(name) => entry(&mut self.queues, name, room).map(|queue| {
-                queue.is_parking = true;
-                queue.sent(now);
-            }),
-            Went::Exchange(exchange, key) => self.aimed(exchange, key, now),
-        };
-        if fits.is_none() {
-            self.left_out += 1;
-        }
+        let queue = entry(&mut self.queues, name, room)?;
+        queue.is_parking |= is_parking;
+        queue.by_name |= !is_parking;
+        queue.sent(now);
+        Some(())
     }
 
     fn aimed(&mut self, exchange: &ShortStr, key: &ShortStr, now: Mono) -> Option<()> {

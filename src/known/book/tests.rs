@@ -10,14 +10,13 @@ struct Scene(Book);
 
 impl Scene {
     fn sent(&mut self, queue: &str, second: u64) {
-        self.0
-            .sent(&name("v"), Went::Queue(&name(queue)), at(second));
+        self.aimed("", queue, second);
     }
 
     fn aimed(&mut self, exchange: &str, key: &str, second: u64) {
         let (exchange, key) = (name(exchange), name(key));
-        let went = Went::Exchange(&exchange, &key);
-        self.0.sent(&name("v"), went, at(second));
+        let to = [&exchange, &key];
+        self.0.sent(&name("v"), to, false, at(second));
     }
 
     fn count(&mut self, queue: &str, messages: u64, second: u64) {
@@ -86,7 +85,8 @@ fn a_queue_that_was_named_is_known_with_what_the_broker_tells() {
     scene.sent("dead", 10);
     scene.sent("dead", 20);
     let parking = name("dlx-proxy.parked");
-    scene.0.sent(&name("v"), Went::Parking(&parking), at(5));
+    let to = [&ShortStr::EMPTY, &parking];
+    scene.0.sent(&name("v"), to, true, at(5));
     assert_eq!(
         scene.lines(30),
         [
@@ -174,7 +174,8 @@ fn what_does_not_fit_is_counted() {
     for vhost in 0..10 {
         for number in 0..MOST_QUEUES {
             let (vhost, queue) = (name(&format!("v{vhost}")), name(&format!("q{number}")));
-            scene.0.sent(&vhost, Went::Queue(&queue), at(0));
+            let to = [&ShortStr::EMPTY, &queue];
+            scene.0.sent(&vhost, to, false, at(0));
         }
     }
     assert_eq!(scene.0.room(), 0);
