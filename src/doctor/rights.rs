@@ -202,53 +202,40 @@ impl<'a> Rights<'a> {
                     if_empty: true,
                     ..QueueDeleteOptions::default()
                 };
-                within(channel.queue_delete(name.into(), options))
-                    .await?
-                    .map(drop)
+                let deleted = channel.queue_delete(name.into(), options);
+                within(deleted).await?.map(drop)
             }
             Deed::Read => {
                 let options = BasicGetOptions::default();
-                within(channel.basic_get(name.into(), options))
-                    .await?
-                    .map(drop)
+                let got = channel.basic_get(name.into(), options);
+                within(got).await?.map(drop)
             }
             Deed::Write => {
-                self.publish(&channel, name, "", BasicProperties::default())
-                    .await?
+                let nothing = BasicProperties::default();
+                self.publish(&channel, name, "", nothing).await?
             }
         };
-        match answer.as_ref().map_err(code) {
-            Ok(()) | Err(Some(NOT_FOUND)) => Ok(true),
-            Err(Some(ACCESS_REFUSED)) => Ok(false),
-            Err(_) => Err(said(answer)),
+        match answer {
+            Err(error) if code(&error) == Some(NOT_FOUND) => Ok(true),
+            answer => is_allowed(answer, &[ACCESS_REFUSED]),
         }
     }
 
     /// The broker drops a message for a missing queue.
     async fn may_use_the_default_exchange(&self, prefix: &str) -> Result<bool, String> {
-        let channel = self.channel().await?;
-        let answer = self
-            .publish(&channel, "", &self.name(prefix), BasicProperties::default())
-            .await?;
-        match answer.as_ref().map_err(code) {
-            Ok(()) => Ok(true),
-            Err(Some(ACCESS_REFUSED)) => Ok(false),
-            Err(_) => Err(said(answer)),
-        }
+        let (channel, nothing) = (self.channel().await?, BasicProperties::default());
+        let name = self.name(prefix);
+        let answer = self.publish(&channel, "", &name, nothing);
+        is_allowed(answer.await?, &[ACCESS_REFUSED])
     }
 
     /// RabbitMQ refuses another user's `user-id` with 406, except from an impersonator.
     async fn is_impersonator(&self, prefix: &str) -> Result<bool, String> {
-        let channel = self.channel().await?;
         let of_another = BasicProperties::default().with_user_id(self.nowhere.as_str().into());
-        let answer = self
-            .publish(&channel, "", &self.name(prefix), of_another)
-            .await?;
-        match answer.as_ref().map_err(code) {
-            Ok(()) => Ok(true),
-            Err(Some(PRECONDITION_FAILED | ACCESS_REFUSED)) => Ok(false),
-            Err(_) => Err(said(answer)),
-        }
+        let channel = self.channel().await?;
+        let name = self.name(prefix);
+        let answer = self.publish(&channel, "", &name, of_another);
+        is_allowed(answer.await?, &[PRECONDITION_FAILED, ACCESS_REFUSED])
     }
 
     async fn publish(
@@ -291,8 +278,11 @@ pub(super) fn code(error: &lapin::Error) -> Option<u16> {
     }
 }
 
-fn said(answer: lapin::Result<()>) -> String {
-    answer
-        .err()
-        .map_or_else(String::new, |error| error.to_string())
+/// `refusals`: codes that say no. Another error is no answer.
+fn is_allowed(answer: lapin::Result<()>, refusals: &[u16]) -> Result<bool, String> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(error) if code(&error).is_some_and(|code| refusals.contains(&code)) => Ok(false),
+        Err(error) => Err(error.to_string()),
+    }
 }
