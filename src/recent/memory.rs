@@ -49,7 +49,7 @@ impl Memory {
         }
     }
 
-    pub(super) fn add(&mut self, vhost: &Vhost, at: Wall, dead: Arc<DeadLetter>) -> RecentDeath {
+    pub(super) fn add(&mut self, vhost: &Vhost, at: Wall, dead: Arc<DeadLetter>) {
         self.last += 1;
         if !self.vhosts.contains_key(vhost) && self.vhosts.len() >= MOST_VHOSTS {
             self.forget_the_quietest();
@@ -64,7 +64,6 @@ impl Memory {
         let death = RecentDeath {
             number: self.last,
             at,
-            vhost: vhost.clone(),
             dead,
         };
         if of.deaths.len() >= MOST_DEATHS
@@ -72,8 +71,7 @@ impl Memory {
         {
             of.lost = oldest.number;
         }
-        of.deaths.push_back(death.clone());
-        death
+        of.deaths.push_back(death);
     }
 
     fn forget_the_quietest(&mut self) {

@@ -114,23 +114,6 @@ fn a_waiter_wakes_for_its_own_vhost() {
     assert_eq!(poll(), Poll::Ready(()));
 }
 
-#[test]
-fn a_subscriber_hears_of_each_and_of_how_many_it_missed() {
-    let recent = with(&["before"]);
-    let mut heard = recent.subscribe();
-    recent.add(&name("w"), BEGAN, &dead("a"));
-    let death = heard.try_recv().expect("it was told");
-    assert_eq!((&death.vhost, &death.dead.queue), (&name("w"), &name("a")));
-    for _ in 0..MOST_UNHEARD + 3 {
-        recent.add(&name("w"), BEGAN, &dead("b"));
-    }
-    let missed = heard.try_recv();
-    assert_eq!(
-        missed.err(),
-        Some(broadcast::error::TryRecvError::Lagged(3))
-    );
-}
-
 fn at(minute: u64) -> Wall {
     Wall(minute * 60_000 + 59_999)
 }
