@@ -158,6 +158,10 @@ impl Server {
                 drop(permit);
             });
         }
+        self.end(&stopped, &connections).await;
+    }
+
+    async fn end(&self, stopped: &CancellationToken, connections: &TaskTracker) {
         if let Some(api) = &self.api {
             api.watches.end();
         }
