@@ -103,7 +103,7 @@ struct Channel {
     unacked: BTreeMap<u64, Held>,
     last_tag: u64,
     published: u64,
-    unconfirmed: usize,
+    unconfirmed: BTreeSet<u64>,
     /// Its consumers, whether they are confirmed or not.
     consumers: BTreeSet<String>,
     /// Of these, those that are confirmed: others are not cancelled (S7.11).
@@ -241,7 +241,7 @@ impl Client {
         let sum = |of: fn(&Channel) -> usize| self.channels.values().map(of).sum();
         (
             sum(|channel| channel.unacked.len()),
-            sum(|channel| channel.unconfirmed),
+            sum(|channel| channel.unconfirmed.len()),
         )
     }
 
@@ -434,9 +434,11 @@ impl Client {
                 if tag > channel.published {
                     return Err(format!("client {}: a confirm of publish {tag}", self.id));
                 }
-                // The broker's own order is checked by the one who compares both sides.
-                channel.unconfirmed = usize::try_from(channel.published - tag).unwrap_or(0);
                 if let Some(publishes) = frame.confirms() {
+                    // In whatever order: that is checked by the one who compares both sides.
+                    channel
+                        .unconfirmed
+                        .retain(|publish| !publishes.contains(publish));
                     self.confirmed(&publishes, name == "basic.ack");
                 }
                 return Ok(());

@@ -83,7 +83,7 @@ impl Client {
 
     fn may_publish(&self) -> bool {
         let channel = self.channels.get(&PUBLISHING);
-        let may = |channel: &Channel| !channel.closing && channel.unconfirmed < UNCONFIRMED;
+        let may = |channel: &Channel| !channel.closing && channel.unconfirmed.len() < UNCONFIRMED;
         !self.only_consumes && channel.is_some_and(may)
     }
 
@@ -103,7 +103,7 @@ impl Client {
         self.send(PUBLISHING, "basic.publish", &args);
         let channel = self.channels.entry(PUBLISHING).or_default();
         channel.published += 1;
-        channel.unconfirmed += 1;
+        channel.unconfirmed.insert(channel.published);
         channel.published
     }
 

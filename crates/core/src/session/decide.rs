@@ -124,15 +124,13 @@ impl Facts<'_> {
     /// the first return: then the number is the publisher's.
     fn is_counted(self, retained: &Retained, queue_type: QueueType) -> bool {
         let known = self.registry.queue_type(&retained.queue);
-        let quorum = match queue_type {
-            QueueType::Quorum => true,
-            QueueType::Classic | QueueType::Other => false,
-            QueueType::Default => match known {
-                Some(QueueType::Default) => self.registry.default_type() == Some(QueueType::Quorum),
-                known => known.is_none_or(|known| known == QueueType::Quorum),
-            },
+        let known = match (queue_type, known) {
+            // Where nobody knows, the number is believed: only quorum queues write one.
+            (QueueType::Default, Some(QueueType::Default)) => self.registry.default_type(),
+            (QueueType::Default, known) => known,
+            (told, _) => Some(told),
         };
-        quorum && retained.redelivered
+        known.is_none_or(|known| known == QueueType::Quorum) && retained.redelivered
     }
 }
 

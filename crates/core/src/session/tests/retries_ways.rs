@@ -6,7 +6,7 @@ use super::message::published;
 use super::retries::{CONFIRMED, SECOND, declared, of, said, table};
 use super::script::*;
 use crate::amqp::frame;
-use crate::amqp::ids::name;
+use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::method::QueueDeclare;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::version::Version;
@@ -163,18 +163,32 @@ fn what_a_publisher_says_of_earlier_deliveries_counts_for_nothing() {
     };
     let none = Properties::parse(&[0, 0]).expect("none");
     message.properties = none.edit(&edit).to_vec();
-    for (queue_type, redelivered, counts) in [
-        (QueueType::Classic, false, false),
-        (QueueType::Classic, true, false),
-        (QueueType::Quorum, false, false),
+    use QueueType::{Classic, Default, Quorum};
+    for (queue_type, default_type, redelivered, counts) in [
+        (Classic, None, false, false),
+        (Classic, None, true, false),
+        (Quorum, None, false, false),
         // Only this queue writes what it counts over what it finds.
-        (QueueType::Quorum, true, true),
+        (Quorum, None, true, true),
+        // Simulation seed 17391: nobody knows the default type.
+        (Default, None, true, true),
+        (Default, None, false, false),
+        (Default, Some(Classic), true, false),
+        (Default, Some(Quorum), true, true),
     ] {
         let limited = Declared {
             queue_type,
             ..declared(said(Some(1000), Some(3)))
         };
-        let mut s = of(settings(Mode::RejectsOnly), limited);
+        let settings = settings(Mode::RejectsOnly);
+        let catalogue = settings.catalogue.clone();
+        catalogue.learn_default_type(
+            &ShortStr::ROOT,
+            default_type,
+            Source::Refusal,
+            Mono::default(),
+        );
+        let mut s = of(settings, limited);
         let [mut method, header, body] = message.delivered(1);
         let behind_its_tag = frame::HEAD + 4 + 1 + "orders".len() + 8;
         method[behind_its_tag] = redelivered.into();
@@ -182,7 +196,10 @@ fn what_a_publisher_says_of_earlier_deliveries_counts_for_nothing() {
         let _ignored = s.sent_to_client();
         s.client(&reject(1, true)).silent();
         let dies = s.dead[0].1.reason == Reason::DeliveryLimit;
-        assert_eq!(dies, counts, "{queue_type:?} {redelivered}");
+        assert_eq!(
+            dies, counts,
+            "{queue_type:?} {default_type:?} {redelivered}"
+        );
     }
 }
 
