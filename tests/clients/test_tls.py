@@ -218,7 +218,7 @@ def test_a_broker_whose_certificate_is_over(tls):
                 with contextlib.suppress(OSError):
                     context.wrap_socket(client, server_side=True)
                 client.close()
-            said(proxy, "the certificate of localhost expired")
+            said(proxy, "the certificate of localhost is not accepted: certificate expired")
 
 
 def offered(client):
