@@ -47,7 +47,7 @@ def test_a_mistake_is_found(standalone):
 
 
 def test_the_version_is_the_program_s(kinds):
-    version = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())["package"]["version"]
+    version = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     assert proxy(kinds)["image"].endswith(f"dlx-proxy:{version}")
     assert f"appVersion: {version}\n" in (CHART / "Chart.yaml").read_text()
 

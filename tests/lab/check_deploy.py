@@ -34,7 +34,9 @@ def dockerfile():
         if instruction == "COPY" and not rest.startswith("--from"):
             for source in rest.split()[:-1]:
                 need(pathlib.Path(source).exists(), f"Dockerfile: COPY of {source}, which is not there")
-                need(f"!{source}" in pathlib.Path(".dockerignore").read_text().split(), f".dockerignore hides {source}")
+                kept = pathlib.Path(".dockerignore").read_text().split()
+                path = pathlib.Path(source)
+                need(any(f"!{part}" in kept for part in [path, *path.parents]), f".dockerignore hides {source}")
         if instruction in {"ENTRYPOINT", "CMD", "HEALTHCHECK"}:
             json.loads(rest[rest.index("["):])
     last = dict(lines)  # the last of each kind: the second stage's
