@@ -181,9 +181,10 @@ impl Troubles {
         }
     }
 
-    /// One was closed from the broker's side, in order.
+    /// One was closed from the broker's side, in order: by itself, or as a channel of it crashed.
     pub(super) fn has_closed_connections(&self) -> bool {
-        self.happened.contains(&Fault::ConnectionClosed)
+        let closes = [Fault::ConnectionClosed, Fault::ChannelClosed];
+        closes.iter().any(|fault| self.happened.contains(fault))
     }
 
     /// A confirm was late.
