@@ -11,8 +11,8 @@
 //! - [`mover`]: one channel that takes the messages of a queue, as [`intake`] and [`walk`] do
 //! - [`letter`]: a dead letter as people read it: filters, groups, its story
 //!
-//! What this crate may use is in its `Cargo.toml` and, of the standard library, in its `clippy.toml`; `tests/offline/walls.rs` has the order of
-//! the rooms.
+//! Its `Cargo.toml` names the crates it may use. `crates/clippy.toml` lists what it may not use of the standard library, and
+//! `tests/offline/walls.rs` has the order of the rooms.
 
 #![cfg_attr(
     not(test),
