@@ -15,10 +15,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::admin::Readiness;
-use crate::admin::server::Server;
 use crate::amqp::ids::Vhost;
 use crate::config::Config;
+use crate::console::admin::server::Server;
 use crate::descriptors;
 use crate::drain::{Drain, Ended, Phase};
 use crate::hook::Hook;
@@ -30,6 +29,7 @@ use crate::net::permits::Permits;
 use crate::net::ports::{At, Port, Ports};
 use crate::net::vhosts::Hub;
 use crate::net::workers::Workers;
+use crate::readiness::Readiness;
 use crate::telemetry::Metrics;
 use crate::tls::{Acceptor, Certificates, Problem};
 

@@ -23,31 +23,22 @@
 //! **Shell**, thin:
 //! - [`net`]: the driver that pumps machines, the listener, and who sends what to whom
 //! - [`management`]: RabbitMQ's management API, for what AMQP does not show
-//! - [`telemetry`]: log lines and counters · [`admin`]: health, readiness, metrics, the API, pages for
-//!   browsers
+//! - [`telemetry`]: log lines and counters · [`readiness`]: whether clients should be sent here
 //! - [`config`]: settings and every mistake in them · [`reload`]: SIGHUP · [`drain`]: how the process ends
 //! - [`service`]: what systemd is told, and hands over · [`descriptors`]: how many clients the system has room for
-//! - [`app`]: wiring · [`cli`]: the command line · [`demo`]: three dead letters through a proxy · [`retries`]: what waits for a retry
-//! - [`connection`]: lapin, for the commands · [`doctor`]: what is to be done before it goes live ·
-//!   [`redrives`]: dead letters that are sent back, or removed ·
-//!   [`dead_letters`]: what lies in a queue · [`known`]: the queues that dead letters went to ·
-//!   [`own_user`]: what makes the broker let the proxy work ·
-//!   [`hook`]: what an HTTP server is told of dead letters · [`recent`]: the last dead letters, in memory
+//! - [`known`]: the queues that dead letters went to · [`recent`]: the last dead letters, in memory ·
+//!   [`hook`]: what an HTTP server is told of dead letters · [`own_user`]: what makes the broker let the proxy work
+//! - [`console`]: what operators use: the API, its pages, the command line. Nothing above uses it
+//! - [`app`]: wiring
 //!
 //! The wall between them is that of the crates.
 
 pub use dlx_core::*;
 
-pub mod admin;
 pub mod app;
-pub mod cli;
-mod columns;
 pub mod config;
-pub mod connection;
-pub mod dead_letters;
-pub mod demo;
+pub mod console;
 pub mod descriptors;
-pub mod doctor;
 pub mod drain;
 pub mod hook;
 pub mod http;
@@ -56,10 +47,9 @@ pub mod management;
 pub mod net;
 pub mod own_user;
 pub mod plain;
+pub mod readiness;
 pub mod recent;
-pub mod redrives;
 pub mod reload;
-pub mod retries;
 pub mod service;
 pub mod telemetry;
 pub mod tls;

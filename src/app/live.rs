@@ -2,11 +2,11 @@
 
 use tracing::warn;
 
-use crate::admin::looks::Looks;
-use crate::admin::rooms::Rooms;
-use crate::admin::watches::Watches;
 use crate::amqp::ids::ShortStr;
 use crate::config::{Config, Reloadable};
+use crate::console::admin::looks::Looks;
+use crate::console::admin::rooms::Rooms;
+use crate::console::admin::watches::Watches;
 use crate::descriptors;
 use crate::drain::Drain;
 use crate::machine::{Budget, LiveLimits};

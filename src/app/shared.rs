@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::admin::files::Files;
-use crate::admin::looks::Looks;
-use crate::admin::room::Room;
-use crate::admin::rooms::Rooms;
-use crate::admin::watches::Watches;
-use crate::admin::{Api, Readiness};
 use crate::config::Config;
+use crate::console::admin::Api;
+use crate::console::admin::files::Files;
+use crate::console::admin::looks::Looks;
+use crate::console::admin::room::Room;
+use crate::console::admin::rooms::Rooms;
+use crate::console::admin::watches::Watches;
+use crate::console::redrives::Redrives;
 use crate::drain::Drain;
 use crate::hook::Hook;
 use crate::known::{Handlings, KnownQueues};
@@ -20,8 +21,8 @@ use crate::net::links::Opener;
 use crate::net::permits::Permits;
 use crate::net::vhosts::Hub;
 use crate::net::walks::{Walker, Walks};
+use crate::readiness::Readiness;
 use crate::recent::RecentDeaths;
-use crate::redrives::Redrives;
 use crate::session;
 use crate::telemetry::Metrics;
 use crate::tls::Certificates;

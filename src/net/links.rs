@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use crate::admin::Readiness;
 use crate::amqp::ids::Vhost;
 use crate::drain::{Drain, Phase};
 use crate::hook::Hook;
@@ -16,6 +15,7 @@ use crate::link::Login;
 use crate::machine::{Event, Machine};
 use crate::publisher::{self, Publisher};
 use crate::pulse::{self, Pulse};
+use crate::readiness::Readiness;
 use crate::recent::RecentDeaths;
 use crate::recorder::{self, Recorder};
 use crate::registry::existing_delays::ExistingDelays;

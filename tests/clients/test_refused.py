@@ -48,7 +48,7 @@ class Refused:
             return status == 503 and all(word in said and any(word in line for line in errors) for word in words)
 
         until(is_said, lambda: f"{words} in {self.proxy.get('/readyz')[1]} and in {self.proxy.text()}")
-        assert " INFO ready" not in self.proxy.text() and "dlx_proxy::admin::readiness: ready" not in self.proxy.text()
+        assert " INFO ready" not in self.proxy.text() and "dlx_proxy::readiness: ready" not in self.proxy.text()
 
     def works(self):
         until(self.proxy.is_ready, lambda: self.proxy.get("/readyz")[1] + self.proxy.text(), deadline=RETRIED)

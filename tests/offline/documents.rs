@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use dlx_proxy::amqp::version::Version;
-use dlx_proxy::cli::Cli;
+use dlx_proxy::console::cli::Cli;
 use dlx_proxy::telemetry::Metrics;
 use regex::Regex;
 

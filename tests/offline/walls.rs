@@ -84,6 +84,23 @@ fn each_room_of_the_core_uses_only_those_before_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The proxy works without what operators use, so nothing but the wiring may know that.
+#[test]
+fn only_the_wiring_uses_the_console() {
+    let above = ["console", "console.rs", "app", "app.rs", "main.rs"];
+    let above = above.map(|path| repository("src").join(path));
+    let below = rust_files(&repository("src")).into_iter();
+    let below = below.filter(|file| !above.iter().any(|above| file.starts_with(above)));
+    let uses = |file: &PathBuf| {
+        let source = std::fs::read_to_string(file).expect("readable");
+        source.contains("crate::console")
+    };
+    assert_eq!(
+        below.filter(uses).collect::<Vec<_>>(),
+        Vec::<PathBuf>::new()
+    );
+}
+
 #[test]
 fn every_room_of_the_core_has_its_place() {
     let lib = text_of("crates/core/src/lib.rs");

@@ -2,10 +2,10 @@
 //! a generator of its own, so that the worlds without it stay what they are.
 
 use dlx_proxy::amqp::ids::ShortStr;
+use dlx_proxy::console::redrives::{NotBegun, Order};
 use dlx_proxy::dead_letter::redrive::{Destination, Redrive};
 use dlx_proxy::letter::Filter;
 use dlx_proxy::link::Login;
-use dlx_proxy::redrives::{NotBegun, Order};
 use fastrand::Rng;
 
 use super::model::{MessageView, Rights, User};

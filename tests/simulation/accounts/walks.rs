@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dlx_proxy::redrives::{Shown, State};
+use dlx_proxy::console::redrives::{Shown, State};
 use dlx_proxy::walk::REORDERED;
 
 use super::super::model::MessageView;

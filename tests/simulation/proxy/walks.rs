@@ -1,8 +1,8 @@
 //! The redrives and purges of a process: the proxy's own book, walks and drivers.
 
+use dlx_proxy::console::redrives::{Book, NotBegun, Order, Shown};
 use dlx_proxy::net::clock::Clock as _;
 use dlx_proxy::net::walks::Mover;
-use dlx_proxy::redrives::{Book, NotBegun, Order, Shown};
 use dlx_proxy::walk::{Ended, Failure, Walk};
 use tokio::sync::mpsc;
 

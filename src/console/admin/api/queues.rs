@@ -1,0 +1,105 @@
+//! The queues that dead letters went to, or may go to: `GET /api/v1/vhosts/{vhost}/dead-letter-queues`. A user sees those that the user may read, and the
+//! targets of which nobody knows to which queues they lead.
+
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::super::problem::Problem;
+use super::rights::not_asked;
+use super::{Answered, Api, Asked, json};
+use crate::amqp::ids::ShortStr;
+use crate::known::{DeadLetterQueue, Target};
+
+/// The answer.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::console::admin) struct DeadLetterQueues {
+    pub(in crate::console::admin) dead_letter_queues: Vec<DeadLetterQueue>,
+    /// Targets of which it is not known to which queues they lead.
+    pub(in crate::console::admin) elsewhere: Vec<Elsewhere>,
+    /// Dead letters that went to queues beyond those that are remembered.
+    pub(in crate::console::admin) left_out: u64,
+    /// Messages in the queues that are shown, as far as they were counted; none: in none of them.
+    pub(in crate::console::admin) messages: Option<u64>,
+    /// What is parked, as of the last try, for users who may read it.
+    pub(in crate::console::admin) parked: Vec<Parked>,
+    /// Which resources of the broker are short, with a `management-url`: meanwhile it takes no messages.
+    pub(in crate::console::admin) alarms: Vec<String>,
+    pub(in crate::console::admin) notes: Vec<String>,
+}
+
+/// Parked messages with one cause.
+#[derive(Serialize, ToSchema)]
+pub(in crate::console::admin) struct Parked {
+    /// As in `x-parked-cause`; empty: the messages say none.
+    #[schema(value_type = String)]
+    pub(in crate::console::admin) cause: ShortStr,
+    pub(in crate::console::admin) messages: usize,
+}
+
+/// A target of which it is not known to which queues it leads.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::console::admin) struct Elsewhere {
+    #[serde(flatten)]
+    pub(in crate::console::admin) target: Target,
+    pub(in crate::console::admin) dead_letters: u64,
+}
+
+// === impl Api ===
+
+impl Api {
+    /// Queues of the vhost that the user may see; the broker has already admitted the user.
+    pub(in crate::console::admin) async fn queues(
+        &self,
+        asked: &Asked,
+    ) -> Result<DeadLetterQueues, Problem> {
+        let known = self.known.of(&asked.place.vhost);
+        // Nobody can say whose dead letters went elsewhere, so only those hear of it who may read what nobody took.
+        let parking = self.known.parking();
+        let names = known.queues.iter().map(|queue| &queue.queue);
+        let names = names.chain([parking]);
+        let readable = self.looks.readable(asked, names);
+        let (readable, unasked) = readable.await?;
+        let is_operator = readable.contains(parking);
+        let mut shown = known.queues;
+        shown.retain(|shown| readable.contains(&shown.queue));
+        let parked = known.parked.into_iter().filter(|_| is_operator);
+        let mut notes = not_asked(unasked);
+        if known.uncounted > 0 {
+            let more = known.uncounted;
+            notes.push(format!(
+                "dead letters may go to {more} more queues and exchanges than the proxy counts"
+            ));
+        }
+        let elsewhere = known.unknown.into_iter().filter(|_| is_operator);
+        Ok(DeadLetterQueues {
+            messages: shown
+                .iter()
+                .filter_map(|queue| queue.messages)
+                .reduce(|a, b| a + b),
+            dead_letter_queues: shown,
+            parked: parked
+                .map(|(cause, messages)| Parked { cause, messages })
+                .collect(),
+            elsewhere: elsewhere
+                .map(|(target, dead_letters)| Elsewhere {
+                    target,
+                    dead_letters,
+                })
+                .collect(),
+            left_out: known.left_out,
+            alarms: self.looks.metrics().alarms_in_effect(),
+            notes,
+        })
+    }
+}
+
+/// Lists the queues that dead letters of this process went to, or of known queues may go to, and what is known of them.
+#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/dead-letter-queues", tag = "dead letters", params(("vhost" = String, Path, description = "The vhost")), responses((status = OK, body = DeadLetterQueues)))]
+pub(super) async fn list_queues(State(api): State<Api>, asked: Asked) -> Answered {
+    asked.end()?;
+    api.looks.enter(&asked).await?;
+    json(&api.queues(&asked).await?)
+}

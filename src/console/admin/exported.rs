@@ -1,0 +1,327 @@
+//! Messages of a queue as lines of a file.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::listing::{Answer, Wanted};
+use super::parameters::Place;
+use super::room::{NO_ROOM, Taken};
+use crate::amqp::ids::ShortStr;
+use crate::letter::{Letter, Line};
+use crate::walk::Summary;
+
+/// Beginning of the last line, which is no message. A file without it is truncated.
+pub(super) const END: &[u8] = br#"{"end":"#;
+
+/// Octets allocated and freed as one piece; a line may span more.
+const KEPT: usize = 64 << 10;
+/// Octets handed over for writing at once; shows how far the reader is.
+const PIECE: usize = 16 << 10;
+
+pub(super) struct Exported {
+    wanted: Wanted,
+    most: u64,
+    own_user: ShortStr,
+    matched: u64,
+    /// Full pieces, and the one being filled.
+    pieces: VecDeque<Bytes>,
+    lines: Vec<u8>,
+    octets: usize,
+    room: usize,
+    taken: Taken,
+    cut: Option<Cut>,
+}
+
+#[derive(Clone, Copy)]
+enum Cut {
+    Octets,
+    Busy,
+}
+
+/// Frees memory as lines are read.
+pub(super) struct Lines {
+    pieces: VecDeque<Bytes>,
+    octets: usize,
+    taken: Taken,
+}
+
+struct Room<'a> {
+    lines: &'a mut Vec<u8>,
+    left: usize,
+}
+
+#[derive(Serialize)]
+struct Last {
+    end: Answer<Nothing>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Nothing {}
+
+// === impl Exported ===
+
+impl Exported {
+    /// `most` messages and `room` octets at most, while `taken` can grow.
+    pub(super) fn new(
+        wanted: Wanted,
+        most: Option<u64>,
+        own_user: ShortStr,
+        (room, taken): (usize, Taken),
+    ) -> Exported {
+        Exported {
+            wanted,
+            most: most.unwrap_or(u64::MAX),
+            own_user,
+            matched: 0,
+            pieces: VecDeque::new(),
+            lines: Vec::new(),
+            octets: 0,
+            room,
+            taken,
+            cut: None,
+        }
+    }
+
+    pub(super) fn messages(&self) -> Option<u64> {
+        self.wanted.filter.is_all().then_some(self.most)
+    }
+
+    /// Adds a message. False when the export is full.
+    pub(super) fn see(&mut self, letter: Letter) -> bool {
+        if self.wants_more() && self.wanted.takes(&letter) {
+            let line = Line::of(&letter, &self.wanted.errors, &self.own_user);
+            self.cut = self.write(&line).err();
+            self.matched += u64::from(self.cut.is_none());
+        }
+        self.wants_more()
+    }
+
+    fn wants_more(&self) -> bool {
+        self.cut.is_none() && self.matched < self.most
+    }
+
+    /// All lines; the last one says how far the queue was browsed.
+    pub(super) fn finish(mut self, place: Place, walked: Summary) -> Lines {
+        let is_full = self.matched >= self.most;
+        let mut end = Answer::new(place, &walked, is_full, self.matched, Nothing {});
+        if let Some(cut) = self.cut {
+            let (stopped, note) = cut.said(self.room);
+            end.stopped = stopped;
+            end.notes.push(note);
+        }
+        let last = serde_json::to_vec(&Last { end }).unwrap_or_default();
+        self.lines.extend([&last[..], b"\n"].concat());
+        self.octets += last.len() + 1;
+        self.keep();
+        Lines {
+            pieces: self.pieces,
+            octets: self.octets,
+            taken: self.taken,
+        }
+    }
+
+    fn write(&mut self, line: &impl Serialize) -> Result<(), Cut> {
+        let before = self.lines.len();
+        let mut writer = Room {
+            left: self.room.saturating_sub(self.octets),
+            lines: &mut self.lines,
+        };
+        // Neither names that are no text nor maps with other keys than text are in it, so nothing else can fail.
+        let fits =
+            serde_json::to_writer(&mut writer, line).is_ok() && writer.write_all(b"\n").is_ok();
+        let octets = self.octets + self.lines.len() - before;
+        let written = match fits {
+            true => self.taken.resize(octets).map_err(|_| Cut::Busy),
+            false => Err(Cut::Octets),
+        };
+        match written {
+            Ok(()) => self.octets = octets,
+            Err(_) => self.lines.truncate(before),
+        }
+        if self.lines.len() >= KEPT {
+            self.keep();
+        }
+        written
+    }
+
+    fn keep(&mut self) {
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.shrink_to_fit();
+        self.pieces.push_back(lines.into());
+    }
+}
+
+// === impl Cut ===
+
+impl Cut {
+    fn said(self, room: usize) -> (&'static str, String) {
+        match self {
+            Cut::Octets => (
+                "octets",
+                format!(
+                    "more lines would have more than {room} octets, twice `look-bytes`: choose messages by filters"
+                ),
+            ),
+            Cut::Busy => ("busy", NO_ROOM.to_owned()),
+        }
+    }
+}
+
+// === impl Lines ===
+
+impl Iterator for Lines {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let first = self.pieces.front_mut()?;
+        let piece = first.split_to(first.len().min(PIECE));
+        self.octets -= piece.len();
+        if first.is_empty() {
+            self.pieces.pop_front();
+            // Less is always there.
+            let _ = self.taken.resize(self.octets);
+        }
+        Some(piece)
+    }
+}
+
+// === impl Room ===
+
+impl Write for Room<'_> {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        let left = self.left.checked_sub(octets.len());
+        self.left = left.ok_or(io::ErrorKind::StorageFull)?;
+        self.lines.extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::amqp::ids::Vhost;
+    use crate::console::admin::room::tests::{begun, room as room_for};
+    use crate::letter::{BodyHash, Filter};
+    use crate::walk::Stopped;
+
+    const ALL: usize = 3 << 20;
+
+    fn letter() -> Letter {
+        Letter {
+            position: 1,
+            exchange: ShortStr::EMPTY,
+            routing_key: ShortStr::EMPTY,
+            redelivered: false,
+            properties: vec![0, 0].into(),
+            body: vec![b'\t'; 1000].into(),
+            size: 1000,
+            body_hash: BodyHash::of(&[b'\t'; 1000]),
+        }
+    }
+
+    fn wanted() -> Wanted {
+        Wanted {
+            filter: Filter::default(),
+            errors: Default::default(),
+        }
+    }
+
+    fn exported(room: usize, all: usize) -> Vec<Value> {
+        let room = (room, begun(&room_for(all)));
+        let mut exported = Exported::new(wanted(), None, ShortStr::EMPTY, room);
+        for _ in 0..3 {
+            exported.see(letter());
+        }
+        let place = Place::new(Vhost::ROOT, ShortStr::EMPTY);
+        let walked = Summary {
+            ready: Some(3),
+            seen: 3,
+            stopped: Stopped::End,
+            ..Summary::default()
+        };
+        let lines: Vec<Bytes> = exported.finish(place, walked).collect();
+        let lines = lines.concat();
+        let lines = lines.split(|octet| *octet == b'\n');
+        let lines = lines.filter(|line| !line.is_empty());
+        lines
+            .map(|line| serde_json::from_slice(line).expect("JSON"))
+            .collect()
+    }
+
+    /// On shutdown an export is incomplete, and the command's exit code says so.
+    #[test]
+    fn an_export_that_was_interrupted_does_not_say_that_it_has_all() {
+        let stopped = |most, stopped| {
+            let room = (usize::MAX, begun(&room_for(ALL)));
+            let mut exported = Exported::new(wanted(), most, ShortStr::EMPTY, room);
+            exported.see(letter());
+            let place = Place::new(Vhost::ROOT, ShortStr::EMPTY);
+            let walked = Summary {
+                ready: Some(3),
+                seen: 1,
+                stopped,
+                ..Summary::default()
+            };
+            let lines: Vec<Bytes> = exported.finish(place, walked).collect();
+            let lines = lines.concat();
+            let last = lines.split(|octet| *octet == b'\n').rev().nth(1);
+            let last: Value = serde_json::from_slice(last.expect("a line")).expect("JSON");
+            let end = &last["end"];
+            assert_eq!(end["notes"][0], "the first 1 of 3 messages were looked at");
+            end["stopped"].as_str().expect("a word").to_owned()
+        };
+        assert_eq!(stopped(Some(1), Stopped::Enough), "enough");
+        assert_eq!(stopped(Some(2), Stopped::Enough), "interrupted");
+        assert_eq!(stopped(None, Stopped::Enough), "interrupted");
+        assert_eq!(stopped(None, Stopped::Messages), "messages");
+        assert_eq!(stopped(None, Stopped::Time), "time");
+    }
+
+    #[test]
+    fn what_has_no_room_is_left_out_and_the_last_line_says_so() {
+        let all = exported(usize::MAX, ALL);
+        assert_eq!(all.len(), 4);
+        assert_eq!(all[3]["end"]["stopped"], "end");
+        let line = all[0].to_string().len();
+        let some = exported(2 * line + 10, ALL);
+        assert_eq!(some.len(), 3, "{some:?}");
+        let end = &some[2]["end"];
+        assert_eq!(
+            (&end["stopped"], &end["matched"]),
+            (&"octets".into(), &2.into())
+        );
+        assert!(end["notes"].to_string().contains("more lines would have"));
+        let some = exported(usize::MAX, 2 * line + 10);
+        assert_eq!(some.len(), 3, "{some:?}");
+        let end = &some[2]["end"];
+        assert_eq!(end["stopped"], "busy");
+        assert!(end["notes"].to_string().contains(NO_ROOM));
+    }
+
+    #[test]
+    fn what_was_read_gives_its_memory_back() {
+        let all = room_for(ALL);
+        let mut exported =
+            Exported::new(wanted(), None, ShortStr::EMPTY, (usize::MAX, begun(&all)));
+        while exported.octets < ALL / 2 {
+            exported.see(letter());
+        }
+        let place = Place::new(Vhost::ROOT, ShortStr::EMPTY);
+        let mut lines = exported.finish(place, Summary::default());
+        let mut other = begun(&all);
+        assert!(other.resize(ALL * 3 / 4).is_err());
+        while lines.octets > ALL / 8 {
+            lines.next();
+        }
+        assert!(other.resize(ALL * 3 / 4).is_ok());
+    }
+}

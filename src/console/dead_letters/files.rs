@@ -1,0 +1,145 @@
+//! `dlx-proxy dead-letters export` and `import`: messages as lines of JSON.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use bytes::Bytes;
+use hyper::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Failed, Outcome, Said};
+use crate::console::admin::client::Client;
+use crate::console::cli::Printing;
+use crate::plain;
+
+/// A request ends after this many lines, or at the first line beyond this size.
+const LINES: u64 = 500;
+const OCTETS: usize = 4 << 20;
+
+#[derive(Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+struct Imported {
+    imported: u64,
+    refused: Vec<u64>,
+    unsure: u64,
+    left: u64,
+    cause: Option<String>,
+}
+
+pub(super) async fn export(client: &Client, path: &str) -> Result<(Said, Outcome), Failed> {
+    let file = client.ask(Method::GET, path, Bytes::new()).await?;
+    let text = String::from_utf8_lossy(&file);
+    // Without its last line it is cut.
+    let (lines, last) = text.trim_end().rsplit_once('\n').unwrap_or(("", &text));
+    let last: Value = serde_json::from_str(last).map_err(|_| Failed::Strange)?;
+    let stopped = last["end"]["stopped"].as_str().ok_or(Failed::Strange)?;
+    let mut answer = plain::json(lines);
+    if !lines.is_empty() {
+        answer.push('\n');
+    }
+    let outcome = Outcome::of_look(Some(stopped));
+    Ok((Said::text(answer, &last["end"]), outcome))
+}
+
+pub(super) async fn import(
+    client: &Client,
+    path: &str,
+    file: Option<&Path>,
+    printing: &Printing,
+) -> Result<(Said, Outcome), Failed> {
+    let mut lines: Box<dyn BufRead> = match file {
+        Some(path) => Box::new(BufReader::new(File::open(path).map_err(Failed::NoFile)?)),
+        None => Box::new(io::stdin().lock()),
+    };
+    let (mut all, mut next) = (Imported::default(), 1);
+    while all.cause.is_none() {
+        let (part, number) = part(&mut lines).map_err(Failed::NoFile)?;
+        if number == 0 {
+            break;
+        }
+        let path = format!("{path}?first-line={next}");
+        match client.json(Method::POST, &path, part).await {
+            Ok(answer) => {
+                let part = serde_json::from_value(answer);
+                all.add(part.map_err(|_| Failed::Strange)?);
+            }
+            Err(error) if next == 1 => return Err(error.into()),
+            Err(error) => all.cause = Some(error.to_string()),
+        }
+        next += number;
+    }
+    let json = serde_json::to_value(&all).map_err(|_| Failed::Strange)?;
+    let mut said = Said::of(&json, printing, None)?;
+    if all.cause.is_some() {
+        let last = next - 1;
+        said.notes = vec![format!(
+            "it ended at line {last} or before: messages that are `unsure` may be in the queue, and nothing behind that line was read"
+        )];
+    }
+    Ok((said, all.outcome()))
+}
+
+fn part(lines: &mut dyn BufRead) -> io::Result<(Vec<u8>, u64)> {
+    let (mut part, mut number) = (Vec::new(), 0);
+    while number < LINES && part.len() < OCTETS {
+        if lines.read_until(b'\n', &mut part)? == 0 {
+            break;
+        }
+        number += 1;
+    }
+    Ok((part, number))
+}
+
+// === impl Imported ===
+
+impl Imported {
+    fn add(&mut self, part: Imported) {
+        self.imported += part.imported;
+        self.refused.extend(part.refused);
+        self.unsure += part.unsure;
+        self.left += part.left;
+        self.cause = part.cause;
+    }
+
+    fn outcome(&self) -> Outcome {
+        let is_all = self.cause.is_none() && self.refused.is_empty();
+        match self.imported {
+            _ if is_all => Outcome::All,
+            0 => Outcome::Failed,
+            _ => Outcome::InPart,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_sent_in_parts() {
+        let file = "line\n".repeat(LINES as usize) + "last";
+        let mut lines = file.as_bytes();
+        let (first, number) = part(&mut lines).expect("lines");
+        assert_eq!((first.len(), number), (5 * LINES as usize, LINES));
+        assert_eq!(part(&mut lines).expect("a line"), (b"last".to_vec(), 1));
+        assert_eq!(part(&mut lines).expect("the end"), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn what_was_not_imported_is_in_the_exit_code() {
+        let mut all = Imported {
+            imported: 500,
+            ..Imported::default()
+        };
+        assert_eq!(all.outcome(), Outcome::All);
+        all.add(Imported {
+            imported: 1,
+            refused: vec![502],
+            unsure: 3,
+            left: 4,
+            cause: Some("NOT_FOUND".to_owned()),
+        });
+        assert_eq!(all.outcome(), Outcome::InPart);
+    }
+}

@@ -1,0 +1,217 @@
+//! What only the management API tells: policies, feature flags, and what time it is there.
+
+use std::ops::RangeInclusive;
+use std::time::{Duration, SystemTime};
+
+use crate::management::{Api, ListedPolicy, NoAnswer};
+
+use super::policies::{Acts, Policies};
+use super::{Patient, Report, record, unused};
+
+/// A `Date` has whole seconds.
+const RESOLUTION: Duration = Duration::from_secs(1);
+/// Smaller differences are harmless.
+const APART: Duration = Duration::from_secs(5);
+
+pub(super) async fn examine(patient: &Patient, report: &mut Report) {
+    let about = "management API";
+    let Some(api) = &patient.management else {
+        let says =
+            "It was not asked for policies, feature flags and clocks: `management-url` is not set.";
+        let advice =
+            "Set it, for this command at least: --management-url http://user:password@host:15672";
+        report.note(about, says, advice);
+        return;
+    };
+    let policies = match api.listed_policies().await {
+        Ok(policies) => policies,
+        Err(error) => {
+            let says = format!("It cannot be read: {error}.");
+            report.problem(
+                about,
+                says,
+                "Is `management-url` right, and has its user the tag `management`?",
+            );
+            return;
+        }
+    };
+    report.ok(about, "It answers.");
+    of_policies(patient, "policy", &policies, report);
+    match api.listed_operator_policies().await {
+        Ok(policies) => of_policies(patient, "operator policy", &policies, report),
+        Err(error) => {
+            let says = format!("Operator policies cannot be read: {error}.");
+            report.note(
+                about,
+                says,
+                "rabbitmqctl list_operator_policies, for each vhost",
+            );
+        }
+    }
+    unused::examine(patient, api, &policies, report).await;
+    if patient.has_record {
+        record::examine(patient, api, report).await;
+    }
+    flags(api, report).await;
+    clock(api, report).await;
+}
+
+fn of_policies(patient: &Patient, kind: &str, policies: &[ListedPolicy], report: &mut Report) {
+    for vhost in &patient.vhosts {
+        let here = Policies::of(policies, vhost, &patient.names, patient.intake_queue_type);
+        let (found, unreadable) = (here.acting(), here.unreadable());
+        for name in &unreadable {
+            let about = format!("{kind} {name}, vhost {vhost}");
+            report.note(
+                about,
+                "Its pattern cannot be read here.",
+                format!(
+                    "See that it does not fit queues that begin with {}.",
+                    patient.names.prefix()
+                ),
+            );
+        }
+        if found.is_empty() && unreadable.is_empty() {
+            report.ok(
+                format!("policies, vhost {vhost}"),
+                format!("No {kind} harms the proxy's queues."),
+            );
+        }
+        for Acts {
+            policy,
+            queues,
+            keys,
+        } in found
+        {
+            let advice = match kind {
+                "policy" => here.shield().command(vhost),
+                _ => "Operator policies act beside others: change its pattern.".to_owned(),
+            };
+            let says = format!("It acts on {}. {}.", queues.join(", "), keys.join("; "));
+            report.problem(format!("{kind} {policy}, vhost {vhost}"), says, advice);
+        }
+    }
+}
+
+async fn flags(api: &Api, report: &mut Report) {
+    of_flags(api.disabled_feature_flags().await, report);
+}
+
+fn of_flags(disabled: Result<Vec<String>, NoAnswer>, report: &mut Report) {
+    let (about, list) = ("feature flags", "rabbitmqctl list_feature_flags");
+    match disabled {
+        Ok(flags) if flags.is_empty() => report.ok(about, "All stable ones are enabled."),
+        Ok(flags) => {
+            let says = format!("Some are disabled: {}.", flags.join(", "));
+            report.note(about, says, "rabbitmqctl enable_feature_flag all, when all nodes are upgraded: the next upgrade needs them");
+        }
+        Err(error) if error.is_refusal() => {
+            let says = "The user of the management API may not see them: it is no administrator.";
+            report.note(about, says, list);
+        }
+        Err(error) => report.note(about, format!("They cannot be read: {error}."), list),
+    }
+}
+
+async fn clock(api: &Api, report: &mut Report) {
+    let about = "clocks";
+    match api.date().await.map(|(date, asked)| apart(date, asked)) {
+        Ok(apart) if apart < APART => {
+            report.ok(about, "The broker's and that of this machine agree.")
+        }
+        Ok(apart) => {
+            let says = format!(
+                "The broker's and that of this machine are {} s apart at least.",
+                apart.as_secs()
+            );
+            report.problem(about, says, "Let NTP set both: times in `x-death` and the ends of TTLs in retries come from both.");
+        }
+        Err(error) => report.note(
+            about,
+            format!("The broker's is not known: {error}."),
+            "timedatectl status, on both",
+        ),
+    }
+}
+
+/// Minimum difference of the clocks: the broker read its clock during the request, and sends whole
+/// seconds.
+fn apart(date: SystemTime, asked: RangeInclusive<SystemTime>) -> Duration {
+    let ahead = date.duration_since(*asked.end());
+    let behind = asked.start().duration_since(date + RESOLUTION);
+    ahead.or(behind).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use hyper::StatusCode;
+    use serde_json::json;
+
+    use super::*;
+    use crate::console::doctor::Kind;
+    use crate::console::doctor::tests::anybody;
+    use crate::http::Failed;
+
+    #[test]
+    fn the_time_that_the_answer_takes_is_no_difference() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        for (date, asked, difference) in [
+            (100, 100..=100, 0),
+            (100, 101..=101, 0), // it told whole seconds
+            (100, 94..=104, 0),
+            (100, 110..=115, 9),
+            (100, 80..=90, 10),
+            (0, 50..=55, 49),
+        ] {
+            let found = apart(at(date), at(*asked.start())..=at(*asked.end()));
+            assert_eq!(
+                found,
+                Duration::from_secs(difference),
+                "{date} in {asked:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_right_is_missing_only_if_the_broker_says_so() {
+        let status = |status| NoAnswer::Status {
+            path: "feature-flags".to_owned(),
+            status,
+        };
+        for (error, words) in [
+            (status(StatusCode::UNAUTHORIZED), "may not see them"),
+            (status(StatusCode::FORBIDDEN), "may not see them"),
+            (status(StatusCode::INTERNAL_SERVER_ERROR), "cannot be read"),
+            (Failed::TooLate(Default::default()).into(), "cannot be read"),
+            (
+                Failed::Connect(io::Error::other("refused")).into(),
+                "cannot be read",
+            ),
+        ] {
+            let mut report = Report::default();
+            of_flags(Err(error), &mut report);
+            assert_eq!(report.count(Kind::Note), 1);
+            assert!(report.findings[0].says.contains(words), "{report:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_called_harmless() {
+        let policy = |pattern: &str| -> ListedPolicy {
+            let listed = json!({"vhost": "/", "name": "p", "pattern": pattern, "apply-to": "all", "priority": 0, "definition": {"expires": 1}});
+            serde_json::from_value(listed).expect("a policy")
+        };
+        for (pattern, kinds) in [
+            ("^orders", vec![Kind::Ok]),
+            ("(?<!x)a", vec![Kind::Note]),
+            ("", vec![Kind::Problem]),
+        ] {
+            let mut report = Report::default();
+            of_policies(&anybody(), "policy", &[policy(pattern)], &mut report);
+            let found: Vec<_> = report.findings.iter().map(|found| found.kind).collect();
+            assert_eq!(found, kinds, "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Who could forge the record of redeclared queues. The proxy knows its own entries by their `user-id`, which RabbitMQ checks; but not where
+//! somebody publishes by the protocol of streams, for which it takes the right to write to the stream.
+
+use regex::Regex;
+
+use crate::management::{Api, ListedPermission, NoAnswer};
+
+use super::{Patient, Report};
+
+pub(super) async fn examine(patient: &Patient, api: &Api, report: &mut Report) {
+    let permissions = match api.speaks_streams().await {
+        Ok(true) => api.listed_permissions().await.map(Some),
+        Ok(false) => Ok(None),
+        Err(error) => Err(error),
+    };
+    writers(patient, permissions, report);
+}
+
+fn writers(
+    patient: &Patient,
+    permissions: Result<Option<Vec<ListedPermission>>, NoAnswer>,
+    report: &mut Report,
+) {
+    let stream = patient.names.redeclared().to_string();
+    let about = format!("record {stream}");
+    let permissions = match permissions {
+        Ok(Some(permissions)) => permissions,
+        Ok(None) => {
+            return report.ok(
+                about,
+                "No node takes clients that speak the protocol of streams.",
+            );
+        }
+        Err(error) => {
+            let says = format!("Whether clients can forge it is not known: {error}.");
+            let advice = "If the plugin rabbitmq_stream is enabled: rabbitmqctl list_permissions, for each vhost. Only the proxy should be allowed to write to it.";
+            return report.note(about, says, advice);
+        }
+    };
+    for vhost in &patient.vhosts {
+        let may_write = |of: &&ListedPermission| {
+            of.vhost.as_bytes() == vhost.as_bytes()
+                && of.user.as_bytes() != patient.access.user.as_bytes()
+                // What cannot be read here may fit.
+                && Regex::new(&of.write).map_or(true, |write| write.is_match(&stream))
+        };
+        let writers = permissions.iter().filter(may_write);
+        let writers: Vec<_> = writers.map(|of| of.user.as_str()).collect();
+        let about = format!("{about}, vhost {vhost}");
+        if writers.is_empty() {
+            report.ok(about, "Only the proxy's user may write to it.");
+        } else {
+            let says = format!(
+                "By the protocol of streams, which the broker takes, these users can forge it: {}.",
+                writers.join(", ")
+            );
+            let advice = format!(
+                "Unless they are administrators: rabbitmqctl set_permissions, with a pattern for writing that does not fit {stream}"
+            );
+            report.note(about, says, advice);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::doctor::Kind;
+    use crate::console::doctor::tests::anybody;
+    use crate::http::Failed;
+
+    fn found(permissions: Result<Option<Vec<ListedPermission>>, NoAnswer>) -> (Kind, String) {
+        let mut report = Report::default();
+        writers(&anybody(), permissions, &mut report);
+        let [found] = &report.findings[..] else {
+            panic!("one finding: {report:?}")
+        };
+        (found.kind, found.says.clone())
+    }
+
+    #[test]
+    fn who_may_write_to_the_stream_is_named() {
+        let may = |user: &str, vhost: &str, write: &str| ListedPermission {
+            user: user.to_owned(),
+            vhost: vhost.to_owned(),
+            configure: String::new(),
+            write: write.to_owned(),
+            read: String::new(),
+        };
+        let fine = [
+            may("u", "/", ".*"),
+            may("orders", "/", r"^(orders.*|dlx-proxy([+/].*)?)$"),
+            may("elsewhere", "other", ".*"),
+            may("nothing", "/", "^$"),
+        ];
+        let (kind, _) = found(Ok(Some(fine.to_vec())));
+        assert_eq!(kind, Kind::Ok);
+        let all = [
+            &fine[..],
+            &[may("any", "/", ".*"), may("odd", "/", "(?<!x)a")],
+        ]
+        .concat();
+        let (kind, says) = found(Ok(Some(all)));
+        assert_eq!(kind, Kind::Note);
+        assert!(says.ends_with(": any, odd."), "{says}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_called_safe() {
+        assert_eq!(
+            found(Err(Failed::TooLate(Default::default()).into())).0,
+            Kind::Note
+        );
+        assert_eq!(found(Ok(None)).0, Kind::Ok);
+    }
+}
