@@ -295,3 +295,6 @@ async fn listen(setting: &'static str, address: At) -> Result<Port, BindError> {
             source,
         })
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,5 +1,9 @@
-//! The dead-letter queues that the proxy knows: those that its dead letters went to, and the targets of the queues in its catalogue; by name or,
-//! where a survey tells the bindings, behind a named exchange. With how many messages they have, and how old the oldest is, as far as that can be known without fetching a message.
+//! What this process knows of dead letters, in memory only: the last ones of each vhost (`recent.rs`), and the queues that they went to
+//! (`book.rs`), both plain values. Without headers and bodies: what has to last is at the broker.
+//!
+//! Known queues are those that dead letters of this process went to, and the targets of the queues in its catalogue; by name or, where a survey
+//! tells the bindings, behind a named exchange. With how many messages they have, and how old the oldest is, as far as that can be known without
+//! fetching a message.
 //!
 //! **The age** comes from the times of the proxy's own publications (`known/published.rs`), and not from `head_message_timestamp`, which the
 //! management API tells: that is the property `timestamp` of the first message, so what its first publisher chose to write there, mostly the
@@ -8,25 +12,34 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
+use tokio::sync::watch;
 use utoipa::ToSchema;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::dead_letter;
-use crate::machine::{DeadLetter, Mono, Outcome};
+use crate::machine::{DeadLetter, Mono, Outcome, Wall};
+use crate::net::clock::Clock;
 
 pub(crate) use self::book::Leads;
 pub use self::handlings::Handlings;
+pub use self::recent::{
+    Listed, MINUTES, MOST_DEATHS, MOST_SERIES, MOST_VHOSTS, Rate, Recent, RecentDeath,
+};
+pub(crate) use self::told::Told;
 
 use self::book::Book;
 
 mod book;
 mod handlings;
 mod published;
+mod recent;
+mod told;
 
 #[derive(Clone)]
-pub struct KnownQueues {
+pub struct Known {
     pub handlings: Handlings,
     book: Arc<Mutex<Book>>,
+    recent: Arc<watch::Sender<Recent>>,
 }
 
 /// A queue, and what is known of it.
@@ -75,7 +88,7 @@ pub enum Standing {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct Queues {
     pub queues: Vec<DeadLetterQueue>,
     /// Targets that lead to unknown queues, with their numbers of dead letters.
     pub unknown: Vec<(Target, u64)>,
@@ -87,23 +100,40 @@ pub struct Known {
     pub parked: Vec<(ShortStr, usize)>,
 }
 
-// === impl KnownQueues ===
+// === impl Known ===
 
-impl KnownQueues {
-    pub fn new(handlings: Handlings) -> KnownQueues {
-        KnownQueues {
+impl Known {
+    pub fn new(handlings: Handlings) -> Known {
+        let began = handlings.clock.now().wall;
+        Known {
             handlings,
             book: Arc::default(),
+            recent: Arc::new(watch::Sender::new(Recent::new(began))),
         }
     }
 
-    pub fn hear(&self, vhost: &Vhost, dead: &DeadLetter) {
+    /// The last dead letters of all vhosts.
+    pub fn recent(&self) -> watch::Ref<'_, Recent> {
+        self.recent.borrow()
+    }
+
+    /// Done when there are more recent ones of the vhost after that number.
+    pub async fn more(&self, vhost: &[u8], after: u64) {
+        let mut recent = self.recent.subscribe();
+        let more = recent.wait_for(|recent| recent.has_more(vhost, after));
+        // It ends in no other way: the sender is in `self`.
+        drop(more.await);
+    }
+
+    pub fn hear(&self, vhost: &Vhost, at: Wall, dead: &Arc<DeadLetter>) {
+        self.recent
+            .send_modify(|recent| recent.add(vhost, at, dead.clone()));
         let DeadLetter {
             exchange,
             routing_key,
             outcome,
             ..
-        } = dead;
+        } = &**dead;
         let (to, is_parked) = match outcome {
             Outcome::Confirmed => ([exchange, routing_key], false),
             Outcome::Parked(_) => ([&ShortStr::EMPTY, self.parking()], true),
@@ -112,7 +142,7 @@ impl KnownQueues {
         self.book().sent(vhost, to, is_parked, self.now());
     }
 
-    pub fn of(&self, vhost: &Vhost) -> Known {
+    pub fn of(&self, vhost: &Vhost) -> Queues {
         self.look_up(vhost);
         self.book().known(vhost, self.now())
     }

@@ -26,10 +26,10 @@
 //! - [`telemetry`]: log lines and counters · [`readiness`]: whether clients should be sent here
 //! - [`config`]: settings and every mistake in them · [`reload`]: SIGHUP · [`drain`]: how the process ends
 //! - [`service`]: what systemd is told, and hands over · [`descriptors`]: how many clients the system has room for
-//! - [`known`]: the queues that dead letters went to · [`recent`]: the last dead letters, in memory ·
+//! - [`known`]: the last dead letters, and the queues that they went to ·
 //!   [`hook`]: what an HTTP server is told of dead letters · [`own_user`]: what makes the broker let the proxy work
 //! - [`console`]: what operators use: the API, its pages, the command line. Nothing above uses it
-//! - [`app`]: wiring
+//! - [`app`] wires all of it
 //!
 //! The wall between them is that of the crates.
 
@@ -48,9 +48,11 @@ pub mod net;
 pub mod own_user;
 pub mod plain;
 pub mod readiness;
-pub mod recent;
 pub mod reload;
 pub mod service;
 pub mod telemetry;
 pub mod tls;
 mod url;
+
+#[cfg(test)]
+mod tests;

@@ -52,6 +52,13 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_sees_is_written_as_an_escape() {
+        let hidden = "\u{61c}\u{200b}\u{200d}\u{200e}\u{2028}\u{2029}\u{202e}\u{2060}\u{2064}\u{2066}\u{206f}\u{feff}\r\0";
+        let escaped: String = hidden.chars().flat_map(char::escape_default).collect();
+        assert_eq!(lines(hidden), escaped);
+    }
+
+    #[test]
     fn json_stays_what_it_was() {
         let hostile = serde_json::json!({ "a\u{9b}": "\u{7f}\x1b\n\u{202e}\u{feff}é" });
         let written = serde_json::to_string_pretty(&hostile).expect("JSON");

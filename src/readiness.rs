@@ -306,173 +306,64 @@ impl fmt::Display for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::amqp::ids::name;
+    use crate::tests::lines_hold;
 
-    fn up(role: Role) -> Event {
-        Event::LinkUp {
-            role,
-            version: "4.3.6".into(),
-        }
-    }
-
-    fn refused(cause: &str) -> Event {
-        Event::VhostNative {
-            cause: cause.to_owned(),
-        }
-    }
-
-    fn vhost(name: &str) -> Vhost {
-        Vhost::copy(name.as_bytes()).expect("short")
-    }
-
-    fn ready() -> Readiness {
-        let readiness = Readiness::new([Vhost::ROOT]);
-        readiness.listening();
-        readiness.observe(&vhost("/"), &up(Role::Publisher));
-        readiness.observe(&vhost("/"), &up(Role::Intake));
-        readiness.observe(&vhost("/"), &Event::IntakeWorks);
-        readiness.observe(&vhost("/"), &Event::OtherUser(None));
-        assert_eq!(readiness.reasons(), [""; 0]);
-        readiness
-    }
-
-    fn as_user(readiness: &Readiness, ready_when_refused: bool) {
-        let own_user = OwnUser {
-            name: ShortStr::copy(b"proxy").expect("short"),
-            prefix: "dlx-proxy".to_owned(),
+    fn event(words: &str) -> Event {
+        let (verb, rest) = words.split_once(' ').unwrap_or((words, ""));
+        let (first, text) = rest.split_once(' ').unwrap_or((rest, ""));
+        let cause = || text.replace("\\n", "\n");
+        let role = || match first {
+            "publisher" => Role::Publisher,
+            "intake" => Role::Intake,
+            "pulse" => Role::Pulse,
+            other => panic!("{other}"),
         };
-        readiness.logs_in_as(own_user, ready_when_refused);
-    }
-
-    #[test]
-    fn each_missing_part_is_a_reason() {
-        let readiness = Readiness::new([Vhost::ROOT]);
-        let reasons = [
-            "not listening yet",
-            "the publisher link of vhost / is not open yet",
-            "the intake link of vhost / is not open yet",
-        ];
-        assert_eq!(readiness.reasons(), reasons);
-    }
-
-    #[test]
-    fn a_link_counts_only_while_it_is_up() {
-        let readiness = ready();
-        readiness.observe(
-            &vhost("/"),
-            &Event::LinkDown {
-                role: Role::Intake,
-                cause: "connection reset".to_owned(),
+        match verb {
+            "up" => Event::LinkUp {
+                role: role(),
+                version: "4.3.6".into(),
             },
-        );
-        assert_eq!(
-            readiness.reasons(),
-            ["the intake link of vhost / is down: connection reset"]
-        );
-        readiness.observe(&vhost("/"), &up(Role::Intake));
-        assert_eq!(
-            readiness.reasons(),
-            ["the intake link of vhost / is not open yet"]
-        );
-        readiness.observe(&vhost("/"), &Event::IntakeWorks);
-        assert_eq!(readiness.reasons(), [""; 0]);
-    }
-
-    #[test]
-    fn a_user_that_is_refused_makes_it_unready_until_it_is_let_in() {
-        let readiness = ready();
-        as_user(&readiness, false);
-        let cause = "530 NOT_ALLOWED - access to vhost '/' refused for user 'proxy'";
-        readiness.observe(&vhost("/"), &refused(cause));
-        readiness.observe(&vhost("/"), &refused(cause));
-        let todo = "give it the permissions: rabbitmqctl set_permissions -p / proxy '^dlx-proxy' '.*' '^dlx-proxy'";
-        assert_eq!(
-            readiness.reasons(),
-            [format!(
-                "the broker refuses what the proxy's user proxy needs in vhost /: {cause}: {todo}"
-            )]
-        );
-        readiness.observe(&vhost("/"), &up(Role::Publisher));
-        readiness.observe(&vhost("/"), &up(Role::Intake));
-        readiness.observe(&vhost("/"), &Event::IntakeWorks);
-        assert_eq!(readiness.reasons(), [""; 0]);
-    }
-
-    #[test]
-    fn an_intake_that_is_refused_counts_until_it_works() {
-        let readiness = ready();
-        let refused = |code| Event::IntakeRefused {
-            code,
-            cause: format!("{code} no"),
-        };
-        for code in [403, 404] {
-            readiness.observe(&vhost("/"), &refused(code));
-            assert_eq!(readiness.reasons().len(), 1);
+            "down" => Event::LinkDown {
+                role: role(),
+                cause: cause(),
+            },
+            "native" => Event::VhostNative {
+                cause: rest.to_owned(),
+            },
+            "works" => Event::IntakeWorks,
+            "refused" => Event::IntakeRefused {
+                code: first.parse().expect("a code"),
+                cause: cause(),
+            },
+            "other-user" => Event::OtherUser((!rest.is_empty()).then(|| name(rest))),
+            other => panic!("{other}"),
         }
-        // What is not for want of a right is nobody's wish.
-        as_user(&readiness, true);
-        assert_eq!(readiness.reasons().len(), 1);
-        readiness.observe(&vhost("/"), &refused(403));
-        assert_eq!(readiness.reasons(), [""; 0]);
-        as_user(&readiness, false);
-        readiness.observe(&vhost("/"), &Event::IntakeWorks);
-        assert_eq!(readiness.reasons(), [""; 0]);
     }
 
-    #[test]
-    fn who_wants_it_served_all_the_same_has_it_so() {
-        let readiness = Readiness::new([Vhost::ROOT, vhost("theirs")]);
-        assert!(readiness.awaits(&Vhost::ROOT));
-        as_user(&readiness, true);
-        assert!(!readiness.awaits(&Vhost::ROOT));
-        readiness.listening();
-        readiness.observe(&vhost("/"), &up(Role::Publisher));
-        readiness.observe(&vhost("/"), &up(Role::Intake));
-        readiness.observe(&vhost("/"), &Event::IntakeWorks);
-        readiness.observe(&vhost("/"), &Event::OtherUser(Some(vhost("eve"))));
-        readiness.observe(&vhost("theirs"), &refused("ACCESS_REFUSED"));
-        assert_eq!(readiness.reasons(), [""; 0]);
-    }
-
-    #[test]
-    fn a_vhost_of_a_client_does_not_count() {
-        let readiness = ready();
-        readiness.observe(&vhost("other"), &refused("ACCESS_REFUSED"));
-        assert_eq!(readiness.reasons(), [""; 0]);
-    }
-
-    #[test]
-    fn proxies_with_another_user_make_it_unready_until_they_are_gone() {
-        let readiness = ready();
-        readiness.observe(&vhost("/"), &Event::OtherUser(Some(vhost("eve"))));
-        let reasons = readiness.reasons();
-        assert!(
-            reasons[0].starts_with("proxies with another user, eve, work in vhost /"),
-            "{reasons:?}"
-        );
-        readiness.observe(&vhost("/"), &Event::OtherUser(None));
-        assert_eq!(readiness.reasons(), [""; 0]);
-    }
-
-    #[test]
-    fn whether_there_are_others_is_asked_before_it_is_ready_if_it_can_be() {
-        let readiness = Readiness::new([Vhost::ROOT]);
-        readiness.listening();
-        readiness.observe(&vhost("/"), &up(Role::Publisher));
-        readiness.observe(&vhost("/"), &up(Role::Intake));
-        readiness.observe(&vhost("/"), &Event::IntakeWorks);
-        assert_eq!(
-            readiness.reasons(),
-            ["it is not known yet with which user proxies work in vhost /"]
-        );
-        let (role, cause) = (Role::Pulse, "limit".to_owned());
-        readiness.observe(&vhost("/"), &Event::LinkDown { role, cause });
-        assert_eq!(readiness.reasons(), [""; 0]);
-    }
-
-    #[test]
-    fn a_drain_ends_readiness() {
-        let readiness = ready();
-        readiness.draining();
-        assert_eq!(readiness.reasons(), ["draining"]);
+    #[tokio::test]
+    async fn it_is_ready_when_the_table_says_so() {
+        let mut readiness = Readiness::new([]);
+        lines_hold("testdata/readiness.txt", async |line| {
+            let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
+            match first {
+                "" => {}
+                "vhosts" => readiness = Readiness::new(rest.split(' ').map(name)),
+                "listening" => readiness.listening(),
+                "draining" => readiness.draining(),
+                "user" => {
+                    let own_user = OwnUser {
+                        name: name("proxy"),
+                        prefix: "dlx-proxy".to_owned(),
+                    };
+                    readiness.logs_in_as(own_user, rest == "ready-when-refused");
+                }
+                "reasons" => return readiness.reasons().join(" | "),
+                "awaits" => return readiness.awaits(&name(rest)).to_string(),
+                vhost => readiness.observe(&name(vhost), &event(rest)),
+            }
+            String::new()
+        })
+        .await;
     }
 }

@@ -12,17 +12,16 @@ use crate::console::admin::watches::Watches;
 use crate::console::redrives::Redrives;
 use crate::drain::Drain;
 use crate::hook::Hook;
-use crate::known::{Handlings, KnownQueues};
+use crate::known::{Handlings, Known};
 use crate::management::Management;
 use crate::net::background::Background;
-use crate::net::clock::{Clock, SystemClock};
+use crate::net::clock::SystemClock;
 use crate::net::dial::Dialer;
 use crate::net::links::Opener;
 use crate::net::permits::Permits;
 use crate::net::vhosts::Hub;
 use crate::net::walks::{Walker, Walks};
 use crate::readiness::Readiness;
-use crate::recent::RecentDeaths;
 use crate::session;
 use crate::telemetry::Metrics;
 use crate::tls::Certificates;
@@ -40,8 +39,7 @@ pub(super) struct Shared<'a> {
     pub(super) dialer: Dialer,
     pub(super) management: Option<Management>,
     pub(super) hook: Option<Hook>,
-    known: KnownQueues,
-    recent: RecentDeaths,
+    known: Known,
 }
 
 // === impl Shared ===
@@ -63,7 +61,7 @@ impl<'a> Shared<'a> {
             .map(|api| Management::new(api, settings.policies.clone(), metrics.clone()));
         let hook = parts::hook(config, certificates.hook())
             .map(|server| Hook::new(server, settings.limits.clone(), metrics.clone()));
-        let known = KnownQueues::new(Handlings {
+        let known = Known::new(Handlings {
             catalogue: settings.catalogue.clone(),
             policies: settings.policies.clone(),
             mode: settings.mode,
@@ -84,7 +82,6 @@ impl<'a> Shared<'a> {
             management,
             hook,
             known,
-            recent: RecentDeaths::new(clock.now().wall),
         }
     }
 
@@ -103,7 +100,6 @@ impl<'a> Shared<'a> {
             hook: self.hook.clone(),
             metrics: self.metrics.clone(),
             readiness: self.readiness.clone(),
-            recent: self.recent.clone(),
             drain: self.drain.clone(),
             clock: self.clock,
         };
@@ -155,7 +151,7 @@ impl<'a> Shared<'a> {
             looks,
             redrives,
             files,
-            watches: Watches::new(self.recent.clone(), most),
+            watches: Watches::new(most),
             known: self.known.clone(),
             readiness: self.readiness.clone(),
             vhosts: config.vhosts.iter().cloned().collect(),

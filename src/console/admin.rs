@@ -1,6 +1,6 @@
 //! The admin port: what other programs may ask about this one, and the asking itself, for containers that have no curl.
 
-mod api;
+pub(in crate::console) mod api;
 pub mod client;
 mod elsewhere;
 mod exported;

@@ -88,37 +88,4 @@ pub async fn examine(patient: &Patient) -> Report {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::amqp::ids::ShortStr;
-    use crate::net::dial::Way;
-    use crate::net::nodes::resolver;
-    use crate::net::proxy_protocol::Told;
-
-    pub(super) fn anybody() -> Patient {
-        let way = Way {
-            tls: None,
-            told: Told::Off,
-        };
-        Patient {
-            nodes: vec![],
-            resolver: resolver(),
-            access: Access {
-                user: ShortStr::copy(b"u").expect("short"),
-                password: String::new(),
-                way,
-            },
-            client: None,
-            client_user: None,
-            vhosts: vec![Vhost::copy(b"/").expect("short")],
-            names: Names::new("dlx-proxy").expect("a prefix"),
-            has_record: true,
-            intake_queue_type: QueueType::Quorum,
-            management: None,
-            admin: None,
-            certificates: vec![],
-            max_connections: Clients::Auto,
-            max_admin_connections: 1,
-        }
-    }
-}
+mod tests;

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::amqp::ids::Vhost;
+use crate::known::Told;
 use crate::machine::{DeadLetter, Wall};
-use crate::recent::Told;
 
 /// Per POST. A single dead letter may exceed the octets.
 pub(super) const MOST_LETTERS: usize = 100;
@@ -98,27 +98,29 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
     use crate::amqp::ids::ShortStr;
-    use crate::machine::{Cause, ClientConnection, Outcome, Reason, Rejecter};
+    use crate::machine::{Outcome, Reason};
 
     fn name(text: &[u8]) -> ShortStr {
         ShortStr::copy(text).expect("short")
     }
 
-    fn dead(queue: &[u8], by: Option<Box<Rejecter>>) -> Arc<DeadLetter> {
+    fn add(waiting: &mut Waiting, dead: &Arc<DeadLetter>, most: usize) -> usize {
+        waiting.add(&Vhost::ROOT, Wall(1_000), dead, most)
+    }
+
+    fn dead(queue: &[u8]) -> Arc<DeadLetter> {
         Arc::new(DeadLetter {
             queue: name(queue),
             reason: Reason::Rejected,
             exchange: name(b"dlx"),
             routing_key: name(b"k"),
             octets: 7,
-            outcome: Outcome::Parked(Cause::Unroutable),
-            by,
+            outcome: Outcome::Confirmed,
+            by: None,
         })
     }
 
@@ -128,34 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_is_told_without_headers_and_body() {
-        let by = Rejecter {
-            connection: Arc::new(ClientConnection {
-                name: Some(name(b"worker 7")),
-                user: None,
-                host: name(b"10.0.0.1"),
-            }),
-            consumer: Some(name(b"c")),
-            held: Duration::from_millis(1500),
-        };
-        let mut waiting = Waiting::default();
-        let dead = dead(b"a\xff\"\n", Some(Box::new(by)));
-        waiting.add(&name(b"/"), Wall(1_000), &dead, 10);
-        let batch = waiting.take().expect("one");
-        let expected = json!({
-            "time": "1970-01-01T00:00:01.000Z", "vhost": "/", "queue": "a\\xff\\\"\\n", "reason": "rejected", "exchange": "dlx", "routing-key": "k",
-            "outcome": "parked", "cause": "unroutable", "octets": 7,
-            "rejected-by": {"consumer": "c", "connection": "worker 7", "user": null, "host": "10.0.0.1", "held-ms": 1500},
-        });
-        assert_eq!(read(&batch), [expected]);
-        assert_eq!(waiting.take(), None);
-    }
-
-    #[test]
     fn a_batch_is_bounded_by_number_and_by_octets() {
         let mut waiting = Waiting::default();
         for _ in 0..MOST_LETTERS + 1 {
-            waiting.add(&name(b"/"), Wall(0), &dead(b"q", None), 1000);
+            add(&mut waiting, &dead(b"q"), 1000);
         }
         let batch = waiting.take().expect("many");
         assert_eq!(
@@ -169,10 +147,10 @@ mod tests {
         let long = Arc::new(DeadLetter {
             exchange: name(&[1; 255]),
             routing_key: name(&[1; 255]),
-            ..(*dead(&[1; 255], None)).clone()
+            ..(*dead(&[1; 255])).clone()
         });
         for _ in 0..MOST_LETTERS {
-            waiting.add(&name(&[1; 255]), Wall(0), &long, 1000);
+            add(&mut waiting, &long, 1000);
         }
         let batch = waiting.take().expect("some");
         assert!(batch.letters < MOST_LETTERS && batch.body.len() <= MOST_OCTETS + 1 + TAIL.len());
@@ -182,7 +160,7 @@ mod tests {
     fn beyond_the_bound_the_oldest_go() {
         let mut waiting = Waiting::default();
         let dropped: usize = (0..5u8)
-            .map(|number| waiting.add(&name(b"/"), Wall(0), &dead(&[b'a' + number], None), 3))
+            .map(|number| add(&mut waiting, &dead(&[b'a' + number]), 3))
             .sum();
         assert_eq!(dropped, 2);
         let batch = waiting.take().expect("three");
@@ -190,8 +168,8 @@ mod tests {
         assert_eq!(queues, ["c", "d", "e"]);
         // A smaller bound acts at once.
         for _ in 0..3 {
-            waiting.add(&name(b"/"), Wall(0), &dead(b"q", None), 3);
+            add(&mut waiting, &dead(b"q"), 3);
         }
-        assert_eq!(waiting.add(&name(b"/"), Wall(0), &dead(b"q", None), 1), 3);
+        assert_eq!(add(&mut waiting, &dead(b"q"), 1), 3);
     }
 }

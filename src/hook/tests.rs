@@ -8,10 +8,13 @@ use super::*;
 use crate::amqp::ids::ShortStr;
 use crate::machine::{Fixed, Limits, Outcome, Reason};
 
+const TAKEN: &str = "dlx_proxy_hook_dead_letters_total{outcome=\"taken\"}";
+const DROPPED: &str = "dlx_proxy_hook_dead_letters_total{outcome=\"dropped\"}";
+
 /// Sends these answers in turn, then 204, and reports the bodies received.
 async fn server(mut answers: Vec<&'static str>) -> (Server, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let port = listener.local_addr().expect("bound").port();
+    let server = at(&listener);
     let (sent, bodies) = mpsc::unbounded_channel();
     answers.reverse();
     tokio::spawn(async move {
@@ -45,16 +48,16 @@ async fn server(mut answers: Vec<&'static str>) -> (Server, mpsc::UnboundedRecei
             let _ = sent.send(body);
         }
     });
-    let server = Server {
-        place: Place {
-            host: "127.0.0.1".to_owned(),
-            port,
-            tls: None,
-        },
+    (server, bodies)
+}
+
+fn at(listener: &TcpListener) -> Server {
+    let address = listener.local_addr().expect("bound");
+    Server {
+        place: Place::of(address, None),
         target: "/hook?a=b".to_owned(),
         login: Some(("me".into(), "x".into())),
-    };
-    (server, bodies)
+    }
 }
 
 fn hook(server: Server) -> (Hook, Metrics) {
@@ -100,20 +103,6 @@ fn count(metrics: &Metrics, sample: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_full_batch_goes_at_once_and_the_rest_a_second_later() {
-    let (server, mut bodies) = server(vec![]).await;
-    let (hook, metrics) = hook(server);
-    let task = tokio::spawn(hook.clone().run(std::future::pending()));
-    add(&hook, 120);
-    let first = bodies.recv().await.expect("a batch");
-    let second = bodies.recv().await.expect("a batch");
-    assert_eq!((letters(&first), letters(&second)), (100, 20));
-    task.abort();
-    let taken = "dlx_proxy_hook_dead_letters_total{outcome=\"taken\"}";
-    assert_eq!(count(&metrics, taken), "100", "the second is on its way");
-}
-
-#[tokio::test]
 async fn what_is_refused_is_posted_again_and_then_dropped() {
     let (server, mut bodies) = server(vec!["503 Busy"; 6]).await;
     let (hook, metrics) = hook(server);
@@ -127,13 +116,11 @@ async fn what_is_refused_is_posted_again_and_then_dropped() {
         assert_eq!(letters(&bodies.recv().await.expect("a batch")), 1);
     }
     // The answer to the last one is on its way.
-    let taken = "dlx_proxy_hook_dead_letters_total{outcome=\"taken\"}";
-    while count(&metrics, taken) != "1" {
+    while count(&metrics, TAKEN) != "1" {
         tokio::task::yield_now().await;
     }
     task.abort();
-    let dropped = "dlx_proxy_hook_dead_letters_total{outcome=\"dropped\"}";
-    assert_eq!(count(&metrics, dropped), "100");
+    assert_eq!(count(&metrics, DROPPED), "100");
 }
 
 #[tokio::test]
@@ -141,8 +128,7 @@ async fn what_does_not_fit_is_dropped_and_counted() {
     let (server, _bodies) = server(vec![]).await;
     let (hook, metrics) = hook(server);
     add(&hook, 160);
-    let dropped = "dlx_proxy_hook_dead_letters_total{outcome=\"dropped\"}";
-    assert_eq!(count(&metrics, dropped), "10");
+    assert_eq!(count(&metrics, DROPPED), "10");
     assert_eq!(count(&metrics, "dlx_proxy_hook_waiting"), "150");
     let met = "dlx_proxy_limits_met_total{limit=\"max-hook-letters\"}";
     assert_eq!(count(&metrics, met), "10");
@@ -162,18 +148,8 @@ async fn at_the_end_what_waits_is_posted_at_once() {
 #[tokio::test]
 async fn at_the_end_a_server_that_is_silent_is_not_waited_for() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let port = listener.local_addr().expect("bound").port();
-    let (hook, metrics) = hook(Server {
-        place: Place {
-            host: "127.0.0.1".to_owned(),
-            port,
-            tls: None,
-        },
-        target: "/".to_owned(),
-        login: None,
-    });
+    let (hook, metrics) = hook(at(&listener));
     add(&hook, 130);
     hook.run(std::future::ready(())).await;
-    let dropped = "dlx_proxy_hook_dead_letters_total{outcome=\"dropped\"}";
-    assert_eq!(count(&metrics, dropped), "130");
+    assert_eq!(count(&metrics, DROPPED), "130");
 }

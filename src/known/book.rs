@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use self::queue::Queue;
 use super::published::Published;
-use super::{Known, Standing, Target};
+use super::{Queues, Standing, Target};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::Mono;
 
@@ -239,9 +239,9 @@ impl Book {
         of.has_new = aims.any(|aim| matches!(aim.leads_to, Leads::New));
     }
 
-    pub(super) fn known(&self, vhost: &Vhost, now: Mono) -> Known {
+    pub(super) fn known(&self, vhost: &Vhost, now: Mono) -> Queues {
         let Some(of) = self.0.get(vhost) else {
-            return Known::default();
+            return Queues::default();
         };
         let queues = of
             .queues
@@ -251,7 +251,7 @@ impl Book {
         let unknown = of
             .aims()
             .filter(|(_, aim)| aim.dead_letters > 0 && !aim.leads_to.is_known());
-        Known {
+        Queues {
             queues: queues.collect(),
             unknown: unknown
                 .map(|(target, aim)| (target, aim.dead_letters))

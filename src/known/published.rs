@@ -145,106 +145,24 @@ impl Published {
 mod tests {
     use super::*;
 
-    #[derive(Default)]
-    struct Queue {
-        published: Published,
-        ever: u64,
-        counted: Option<Counted>,
-    }
-
-    fn at(second: u64) -> Mono {
-        Mono(0).after(Duration::from_secs(second))
-    }
-
-    impl Queue {
-        fn publish(&mut self, number: u64, second: u64) {
-            for _ in 0..number {
-                self.published.add(at(second));
-            }
-            self.ever += number;
-        }
-
-        /// Arrival of the oldest as of this count.
-        fn count(&mut self, messages: u64, second: u64) -> Option<u64> {
-            let counted = self
-                .published
-                .counted(messages, self.ever, self.counted, at(second));
-            self.counted = Some(counted);
-            counted.oldest.map(|oldest| oldest.0 / 1_000_000)
-        }
-    }
-
-    #[test]
-    fn the_oldest_that_is_left_is_as_many_back_as_there_are() {
-        let mut queue = Queue::default();
-        for second in [10, 20, 30] {
-            queue.publish(2, second);
-        }
-        assert_eq!(queue.count(6, 100), Some(10));
-        assert_eq!(queue.count(5, 110), Some(10));
-        assert_eq!(queue.count(4, 120), Some(20));
-        assert_eq!(queue.count(1, 130), Some(30));
-        assert_eq!(queue.count(0, 140), None);
-    }
-
-    #[test]
-    fn what_was_there_before_makes_it_unknown_until_it_has_gone() {
-        let mut queue = Queue::default();
-        assert_eq!(queue.count(3, 10), None);
-        queue.publish(2, 20);
-        assert_eq!(queue.count(5, 50), None);
-        assert_eq!(queue.count(3, 60), None);
-        assert_eq!(queue.count(2, 70), Some(20));
-    }
-
-    #[test]
-    fn when_others_publish_there_it_is_unknown_until_all_of_that_has_gone() {
-        let mut queue = Queue::default();
-        queue.publish(3, 10);
-        assert_eq!(queue.count(3, 50), Some(10));
-        assert_eq!(queue.count(4, 60), None, "somebody else's");
-        assert_eq!(queue.count(3, 70), None, "it may still be there");
-        queue.publish(2, 80);
-        assert_eq!(queue.count(4, 100), None);
-        assert_eq!(queue.count(2, 110), Some(80));
-    }
-
-    #[test]
-    fn a_burst_that_is_not_counted_yet_does_not_make_the_old_one_young() {
-        let mut queue = Queue::default();
-        queue.publish(1, 10);
-        assert_eq!(queue.count(1, 3600), Some(10));
-        queue.publish(100, 3605);
-        assert_eq!(queue.count(1, 3610), Some(10), "the count is from before");
-        assert_eq!(queue.count(101, 3620), Some(10));
-        assert_eq!(queue.count(100, 3630), Some(3605), "it has gone");
-    }
-
-    #[test]
-    fn what_has_gone_does_not_make_a_young_one_old() {
-        let mut queue = Queue::default();
-        queue.publish(5, 10);
-        assert_eq!(queue.count(5, 100), Some(10));
-        assert_eq!(queue.count(0, 110), None);
-        queue.publish(10, 3600);
-        assert_eq!(queue.count(10, 3605), Some(3600));
-    }
-
+    /// What is told of fewer is in `testdata/book.txt`.
     #[test]
     fn memory_is_bounded_and_the_age_is_never_too_high() {
-        let mut queue = Queue::default();
-        for number in 0..100_000 {
-            queue.publish(1, 2 * number);
+        let at = |second| Mono(0).after(Duration::from_secs(second));
+        let mut published = Published::default();
+        (0..100_000).for_each(|number| published.add(at(2 * number)));
+        assert!(published.runs.len() <= MOST_RUNS);
+        let mut before = None;
+        // The newest are exact.
+        for (left, came) in [
+            (100_000, 0..=200_000),
+            (50_000, 100_000..=200_000),
+            (60, 199_880..=199_880),
+        ] {
+            let counted = published.counted(left, 100_000, before, at(300_000));
+            let oldest = counted.oldest.expect("all are ours");
+            assert!(came.contains(&(oldest.0 / 1_000_000)), "{left}: {oldest:?}");
+            before = Some(counted);
         }
-        assert!(queue.published.runs.len() <= MOST_RUNS);
-        for (left, came) in [(100_000, 0), (50_000, 100_000), (60, 199_880)] {
-            let told = queue.count(left, 300_000).expect("all are ours");
-            assert!((came..=200_000).contains(&told), "{left}: {told}");
-        }
-        assert_eq!(
-            queue.count(60, 300_000),
-            Some(199_880),
-            "the newest are exact"
-        );
     }
 }

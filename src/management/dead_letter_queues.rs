@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tracing::debug;
 
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::known::KnownQueues;
+use crate::known::Known;
 
 use super::{AT_MOST, Management, leads};
 
@@ -21,7 +21,7 @@ const MOST_AT_ONCE: usize = 100;
 pub(super) struct Counting {
     management: Management,
     vhost: Vhost,
-    known: KnownQueues,
+    known: Known,
     next: usize,
     shown: BTreeSet<ShortStr>,
 }
@@ -36,7 +36,7 @@ struct Listed {
 // === impl Counting ===
 
 impl Counting {
-    pub(super) fn new(management: &Management, vhost: &Vhost, known: &KnownQueues) -> Counting {
+    pub(super) fn new(management: &Management, vhost: &Vhost, known: &Known) -> Counting {
         Counting {
             management: management.clone(),
             vhost: vhost.clone(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::known::KnownQueues;
+use crate::known::Known;
 use crate::machine::{Event, Trouble, Witness};
 use crate::net::clock::SystemClock;
 use crate::net::links::Watchdog;
@@ -44,7 +44,7 @@ impl Management {
     pub fn watchdog(
         &self,
         names: Names,
-        known: KnownQueues,
+        known: Known,
         catalogue: Catalogue,
         clock: SystemClock,
     ) -> Watchdog {

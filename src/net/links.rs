@@ -10,13 +10,12 @@ use crate::amqp::ids::Vhost;
 use crate::drain::{Drain, Phase};
 use crate::hook::Hook;
 use crate::intake::{self, Intake};
-use crate::known::KnownQueues;
+use crate::known::Known;
 use crate::link::Login;
 use crate::machine::{Event, Machine};
 use crate::publisher::{self, Publisher};
 use crate::pulse::{self, Pulse};
 use crate::readiness::Readiness;
-use crate::recent::RecentDeaths;
 use crate::recorder::{self, Recorder};
 use crate::registry::existing_delays::ExistingDelays;
 use crate::telemetry::{Metrics, Reporter};
@@ -46,11 +45,10 @@ pub struct Opener {
     pub intake: intake::Settings,
     pub recorder: recorder::Settings,
     pub watchdog: Option<Watchdog>,
-    pub known: KnownQueues,
+    pub known: Known,
     pub hook: Option<Hook>,
     pub metrics: Metrics,
     pub readiness: Readiness,
-    pub recent: RecentDeaths,
     pub drain: Drain,
     pub clock: SystemClock,
 }
@@ -64,9 +62,8 @@ struct LinkTelemetry {
     led_to: LedTo,
     reporter: Reporter,
     readiness: Readiness,
-    recent: RecentDeaths,
     clock: SystemClock,
-    known: KnownQueues,
+    known: Known,
     hook: Option<Hook>,
 }
 
@@ -203,7 +200,6 @@ impl Opener {
             reporter: Reporter::link(self.metrics.clone(), vhost.clone())
                 .awaited(self.readiness.awaits(vhost)),
             readiness: self.readiness.clone(),
-            recent: self.recent.clone(),
             clock: self.clock,
             known: self.known.clone(),
             hook: self.hook.clone(),
@@ -226,11 +222,10 @@ impl Observer for LinkTelemetry {
         }
         if let Event::DeadLetter(dead) = event {
             let now = self.clock.now().wall;
-            self.recent.add(&self.vhost, now, dead);
+            self.known.hear(&self.vhost, now, dead);
             if let Some(hook) = &self.hook {
                 hook.add(&self.vhost, now, dead);
             }
-            self.known.hear(&self.vhost, dead);
         }
     }
 }

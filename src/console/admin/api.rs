@@ -17,7 +17,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
@@ -39,7 +39,7 @@ use super::wanted::{Filters, Part};
 use super::watches::Watches;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::console::redrives::Redrives;
-use crate::known::KnownQueues;
+use crate::known::Known;
 use crate::letter::{Filter, beginning};
 use crate::readiness::Readiness;
 use crate::walk::Bodies;
@@ -60,16 +60,9 @@ pub(super) use self::rights::not_asked;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-/// On each answer: private, not sniffed, and without active content.
-const HEADERS: [(HeaderName, &str); 4] = [
-    (header::CACHE_CONTROL, "no-store"),
-    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    ),
-    (header::REFERRER_POLICY, "no-referrer"),
-];
+/// No active content.
+const POLICY: &str =
+    "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 #[derive(Clone)]
 pub struct Api {
@@ -77,7 +70,7 @@ pub struct Api {
     pub redrives: Redrives,
     pub files: Files,
     pub watches: Watches,
-    pub known: KnownQueues,
+    pub known: Known,
     pub readiness: Readiness,
     pub vhosts: Arc<[Vhost]>,
 }
@@ -129,7 +122,7 @@ async fn guarded(request: Request, next: Next) -> Response {
         }
         Ok(()) => next.run(request).await,
     };
-    put(&mut answer, HEADERS);
+    protect(&mut answer, "no-store", POLICY);
     answer
 }
 
@@ -143,8 +136,14 @@ pub(super) fn judge(request: &Request) -> Result<(), Elsewhere> {
     elsewhere::judge(request.headers(), peer.map(|Peer(peer)| *peer))
 }
 
-pub(super) fn put<const N: usize>(answer: &mut Response, headers: [(HeaderName, &'static str); N]) {
-    for (name, value) in headers {
+/// Whoever may keep it, what it may load and run, and that nobody guesses what it is.
+pub(super) fn protect(answer: &mut Response, cache: &'static str, policy: &'static str) {
+    for (name, value) in [
+        (header::CACHE_CONTROL, cache),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_SECURITY_POLICY, policy),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ] {
         let value = HeaderValue::from_static(value);
         answer.headers_mut().insert(name, value);
     }
@@ -271,4 +270,4 @@ fn json(answer: &impl Serialize) -> Answered {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(in crate::console) mod tests;

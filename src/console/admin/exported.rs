@@ -209,6 +209,7 @@ mod tests {
 
     use super::*;
     use crate::amqp::ids::Vhost;
+    use crate::console::admin::listing;
     use crate::console::admin::room::tests::{begun, room as room_for};
     use crate::letter::{BodyHash, Filter};
     use crate::walk::Stopped;
@@ -216,102 +217,64 @@ mod tests {
     const ALL: usize = 3 << 20;
 
     fn letter() -> Letter {
+        let body = vec![b'\t'; 1000];
         Letter {
-            position: 1,
-            exchange: ShortStr::EMPTY,
-            routing_key: ShortStr::EMPTY,
-            redelivered: false,
-            properties: vec![0, 0].into(),
-            body: vec![b'\t'; 1000].into(),
+            body_hash: BodyHash::of(&body),
+            body: body.into(),
             size: 1000,
-            body_hash: BodyHash::of(&[b'\t'; 1000]),
+            ..listing::tests::letter(1)
         }
     }
 
-    fn wanted() -> Wanted {
-        Wanted {
+    fn export(room: usize, all: usize) -> Exported {
+        let wanted = Wanted {
             filter: Filter::default(),
             errors: Default::default(),
-        }
+        };
+        Exported::new(wanted, None, ShortStr::EMPTY, (room, begun(&room_for(all))))
     }
 
-    fn exported(room: usize, all: usize) -> Vec<Value> {
-        let room = (room, begun(&room_for(all)));
-        let mut exported = Exported::new(wanted(), None, ShortStr::EMPTY, room);
-        for _ in 0..3 {
+    /// The number of lines with messages, the last line, and how long one is.
+    fn read(mut exported: Exported, seen: u64) -> (usize, Value, usize) {
+        for _ in 0..seen {
             exported.see(letter());
         }
-        let place = Place::new(Vhost::ROOT, ShortStr::EMPTY);
         let walked = Summary {
             ready: Some(3),
-            seen: 3,
+            seen,
             stopped: Stopped::End,
             ..Summary::default()
         };
+        let place = Place::new(Vhost::ROOT, ShortStr::EMPTY);
         let lines: Vec<Bytes> = exported.finish(place, walked).collect();
-        let lines = lines.concat();
-        let lines = lines.split(|octet| *octet == b'\n');
-        let lines = lines.filter(|line| !line.is_empty());
-        lines
-            .map(|line| serde_json::from_slice(line).expect("JSON"))
-            .collect()
-    }
-
-    /// On shutdown an export is incomplete, and the command's exit code says so.
-    #[test]
-    fn an_export_that_was_interrupted_does_not_say_that_it_has_all() {
-        let stopped = |most, stopped| {
-            let room = (usize::MAX, begun(&room_for(ALL)));
-            let mut exported = Exported::new(wanted(), most, ShortStr::EMPTY, room);
-            exported.see(letter());
-            let place = Place::new(Vhost::ROOT, ShortStr::EMPTY);
-            let walked = Summary {
-                ready: Some(3),
-                seen: 1,
-                stopped,
-                ..Summary::default()
-            };
-            let lines: Vec<Bytes> = exported.finish(place, walked).collect();
-            let lines = lines.concat();
-            let last = lines.split(|octet| *octet == b'\n').rev().nth(1);
-            let last: Value = serde_json::from_slice(last.expect("a line")).expect("JSON");
-            let end = &last["end"];
-            assert_eq!(end["notes"][0], "the first 1 of 3 messages were looked at");
-            end["stopped"].as_str().expect("a word").to_owned()
-        };
-        assert_eq!(stopped(Some(1), Stopped::Enough), "enough");
-        assert_eq!(stopped(Some(2), Stopped::Enough), "interrupted");
-        assert_eq!(stopped(None, Stopped::Enough), "interrupted");
-        assert_eq!(stopped(None, Stopped::Messages), "messages");
-        assert_eq!(stopped(None, Stopped::Time), "time");
+        let lines = String::from_utf8(lines.concat()).expect("UTF-8");
+        let (first, last) = (lines.lines().next(), lines.lines().last());
+        let last: Value = serde_json::from_str(last.expect("a line")).expect("JSON");
+        let messages = lines.lines().count() - 1;
+        (messages, last["end"].clone(), first.map_or(0, str::len))
     }
 
     #[test]
     fn what_has_no_room_is_left_out_and_the_last_line_says_so() {
-        let all = exported(usize::MAX, ALL);
-        assert_eq!(all.len(), 4);
-        assert_eq!(all[3]["end"]["stopped"], "end");
-        let line = all[0].to_string().len();
-        let some = exported(2 * line + 10, ALL);
-        assert_eq!(some.len(), 3, "{some:?}");
-        let end = &some[2]["end"];
-        assert_eq!(
-            (&end["stopped"], &end["matched"]),
-            (&"octets".into(), &2.into())
-        );
-        assert!(end["notes"].to_string().contains("more lines would have"));
-        let some = exported(usize::MAX, 2 * line + 10);
-        assert_eq!(some.len(), 3, "{some:?}");
-        let end = &some[2]["end"];
-        assert_eq!(end["stopped"], "busy");
-        assert!(end["notes"].to_string().contains(NO_ROOM));
+        let (_, _, line) = read(export(usize::MAX, ALL), 1);
+        let two = 2 * line + 10;
+        for (room, all, messages, stopped, note) in [
+            (usize::MAX, ALL, 3, "end", "[]"),
+            (two, ALL, 2, "octets", "more lines would have"),
+            (usize::MAX, two, 2, "busy", NO_ROOM),
+        ] {
+            let (found, end, _) = read(export(room, all), 3);
+            assert_eq!((found, &end["matched"]), (messages, &messages.into()));
+            assert_eq!(end["stopped"], stopped);
+            assert!(end["notes"].to_string().contains(note), "{end}");
+        }
     }
 
     #[test]
     fn what_was_read_gives_its_memory_back() {
         let all = room_for(ALL);
-        let mut exported =
-            Exported::new(wanted(), None, ShortStr::EMPTY, (usize::MAX, begun(&all)));
+        let mut exported = export(usize::MAX, ALL);
+        exported.taken = begun(&all);
         while exported.octets < ALL / 2 {
             exported.see(letter());
         }

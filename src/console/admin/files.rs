@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
 
@@ -58,19 +58,19 @@ struct Begun<'a> {
 }
 
 /// What became of a file.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = Imported)]
-pub(super) struct Answer {
+pub(in crate::console) struct Answer {
     /// Messages that are confirmed in the queue.
-    imported: u64,
+    pub(in crate::console) imported: u64,
     /// The lines that the queue refused, or that fit no frame of the broker; the first is 1.
-    refused: Vec<u64>,
+    pub(in crate::console) refused: Vec<u64>,
     /// Messages that may be in the queue.
-    unsure: u64,
+    pub(in crate::console) unsure: u64,
     /// Messages that were not sent.
-    left: u64,
+    pub(in crate::console) left: u64,
     /// Why not.
-    cause: Option<String>,
+    pub(in crate::console) cause: Option<String>,
 }
 
 // === impl Files ===

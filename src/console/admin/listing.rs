@@ -220,4 +220,4 @@ impl Found {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

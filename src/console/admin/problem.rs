@@ -174,67 +174,38 @@ impl IntoResponse for Problem {
 mod tests {
     use super::*;
 
-    fn refused(code: u16, text: &str) -> u16 {
-        let text = text.to_owned();
-        Problem::from(Failure::Refused { code, text })
-            .status
-            .as_u16()
-    }
-
     /// Texts of 3.10.8, 4.0.5 and 4.3.6.
     #[test]
     fn a_refusal_of_the_broker_has_the_status_that_it_comes_near_to() {
-        for (code, text, status) in [
-            (
-                403,
-                "ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user 'u'",
-                403,
-            ),
-            (
-                403,
-                "ACCESS_REFUSED - read access to queue 'q' in vhost '/' refused for user 'u'",
-                403,
-            ),
-            (
-                403,
-                "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use",
-                409,
-            ),
-            (404, "NOT_FOUND - no queue 'q' in vhost '/'", 404),
-            (
-                405,
-                "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'. It could be",
-                409,
-            ),
-            (530, "NOT_ALLOWED - vhost nope not found", 404),
-            (
-                530,
-                "NOT_ALLOWED - access to vhost '/' refused for user 'u'",
-                403,
-            ),
-            (
-                530,
-                "NOT_ALLOWED - access to vhost 'x not found' refused for user ' not found",
-                403,
-            ),
-            (
-                530,
-                "NOT_ALLOWED - connection refused for user 'u': user connection limit (0) is reached",
-                503,
-            ),
-            (540, "NOT_IMPLEMENTED - the moon", 503),
+        for line in [
+            "403 ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user 'u' -> 403",
+            "403 ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use -> 409",
+            "404 NOT_FOUND - no queue 'q' in vhost '/' -> 404",
+            "405 RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' -> 409",
+            "530 NOT_ALLOWED - vhost nope not found -> 404",
+            "530 NOT_ALLOWED - access to vhost '/' refused for user 'u' -> 403",
+            "530 NOT_ALLOWED - access to vhost 'x' refused for user ' not found -> 403",
+            "530 NOT_ALLOWED - connection refused for user 'u': user connection limit (0) is reached -> 503",
+            "540 NOT_IMPLEMENTED - the moon -> 503",
         ] {
-            assert_eq!(refused(code, text), status, "{text}");
+            let (said, status) = line.split_once(" -> ").expect("a status");
+            let (code, text) = said.split_once(' ').expect("a text");
+            let code = code.parse().expect("a code");
+            assert_eq!(Problem::of_refusal(code, text).as_str(), status, "{line}");
         }
     }
 
     #[test]
     fn a_broker_that_is_away_is_not_one_that_is_silent_or_refuses_the_login() {
-        let status = |failure: Failure| Problem::from(failure).status.as_u16();
-        assert_eq!(status(Failure::Connection("cut".to_owned())), 502);
-        assert_eq!(status(Failure::Silent), 504);
-        assert_eq!(status(Failure::Blocked), 504);
-        assert_eq!(status(Failure::Login("no".to_owned())), 401);
+        for (failure, status) in [
+            (Failure::Connection("cut".to_owned()), 502),
+            (Failure::Silent, 504),
+            (Failure::Blocked, 504),
+            (Failure::Stream, 409),
+            (Failure::Login("no".to_owned()), 401),
+        ] {
+            assert_eq!(Problem::from(failure).status, status);
+        }
     }
 
     #[tokio::test]

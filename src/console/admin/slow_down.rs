@@ -227,136 +227,60 @@ fn network(peer: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    const HERE: &str = "192.0.2.1";
+    use crate::tests::lines_hold;
 
-    fn attempt(from: &str, user: &str, password: &str) -> Attempt {
-        // The same key for all attempts of the tests.
-        static HASHER: std::sync::LazyLock<RandomState> =
-            std::sync::LazyLock::new(RandomState::new);
+    /// The same key for all attempts.
+    fn attempt(hasher: &RandomState, from: &str, user: &str, password: &str) -> Attempt {
         let from = from.parse().expect("an address");
-        Attempt::new(&HASHER, from, user, (user, password))
+        Attempt::new(hasher, from, user, (user, password))
     }
 
-    fn millis(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    fn enter(book: &mut Book, attempt: Attempt, now: Instant) -> Result<Duration, ComeBackAfter> {
-        book.enter(attempt, LONGEST, now)
-    }
-
-    fn fails(book: &mut Book, attempt: Attempt, times: usize, now: Instant) {
-        (0..times).for_each(|_| book.failed(attempt, now));
-    }
-
-    #[test]
-    fn each_failure_doubles_the_wait_up_to_a_bound_and_a_success_ends_it() {
-        let (mut book, mut now) = (Book::default(), Instant::now());
-        let me = attempt(HERE, "me", "wrong");
-        let mut waits = Vec::new();
-        for _ in 0..8 {
-            let wait = enter(&mut book, me, now).expect("no line");
-            waits.push(wait.as_millis());
-            now += wait;
-            book.failed(me, now);
-        }
-        assert_eq!(waits, [0, 250, 500, 1000, 2000, 4000, 8000, 8000]);
-        let elsewhere = attempt("192.0.2.2", "me", "wrong");
-        assert_eq!(enter(&mut book, elsewhere, now), Ok(Duration::ZERO));
-        book.succeeded(attempt(HERE, "me", "right"), now);
-        now += FIRST;
-        assert_eq!(enter(&mut book, me, now), Ok(Duration::ZERO));
-        book.failed(me, now);
-        assert_eq!(enter(&mut book, me, now), Ok(FIRST));
-    }
-
-    /// A user could otherwise guess another's password between own logins.
-    #[test]
-    fn a_success_ends_no_wait_of_another_name() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        let (admin, eve) = (attempt(HERE, "admin", "guess"), attempt(HERE, "eve", "own"));
-        for _ in 0..4 {
-            book.failed(admin, now);
-            book.succeeded(eve, now);
-        }
-        assert_eq!(enter(&mut book, admin, now), Ok(millis(2000)));
-    }
-
-    #[test]
-    fn nobody_waits_long_for_what_others_do_and_whom_the_broker_let_in_does_not_wait() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        book.succeeded(attempt(HERE, "admin", "right"), now);
-        fails(&mut book, attempt(HERE, "admin", "guess"), 20, now);
-        let admin = attempt(HERE, "admin", "right");
-        assert_eq!(enter(&mut book, admin, now), Ok(Duration::ZERO));
-        let guess = attempt(HERE, "admin", "guess");
-        assert_eq!(enter(&mut book, guess, now), Ok(LONGEST));
-        for wait in 1..=3 {
-            let newcomer = attempt(HERE, &format!("new {wait}"), "right");
-            assert_eq!(enter(&mut book, newcomer, now), Ok(FIRST * wait));
-        }
-        // The password was changed.
-        book.failed(admin, now);
-        assert!(!book.has_let_in(admin));
-    }
-
-    #[test]
-    fn whoever_tries_name_after_name_is_slowed_down_too() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        let names = (0..8).map(|number| attempt(HERE, &format!("name {number}"), "guess"));
-        let waits: Vec<_> = names
-            .map(|name| {
-                let wait = enter(&mut book, name, now).expect("a short line");
-                book.failed(name, now);
-                wait
-            })
-            .collect();
-        assert_eq!(waits, [0, 1, 2, 3, 4, 5, 6, 7].map(|wait| FIRST * wait));
-    }
-
-    #[test]
-    fn those_who_try_at_the_same_time_stand_in_a_line_of_bounded_length() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        let me = attempt(HERE, "me", "wrong");
-        fails(&mut book, me, 4, now);
-        let mut again = || enter(&mut book, me, now);
-        let waits: Vec<_> = std::iter::from_fn(|| again().ok()).collect();
-        assert_eq!(waits, [2000, 4000, 6000, 8000].map(millis));
-        assert_eq!(again(), Err(ComeBackAfter(millis(2000))));
-        // And who finds no place to wait takes none.
-        let refused = book.enter(me, Duration::ZERO, now);
-        assert_eq!(refused, Err(ComeBackAfter(millis(10_000))));
-    }
-
-    #[test]
-    fn a_line_that_has_ended_long_ago_is_forgotten() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        let me = attempt(HERE, "me", "wrong");
-        fails(&mut book, me, 6, now);
-        let later = now + FORGOTTEN;
-        assert_eq!(enter(&mut book, me, later), Ok(Duration::ZERO));
-        book.failed(me, later);
-        assert_eq!(enter(&mut book, me, later), Ok(FIRST));
-    }
-
-    #[test]
-    fn a_network_of_ipv6_is_one_and_an_ipv4_address_is_one_however_it_is_written() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        let mut failed = |from| book.failed(attempt(from, "me", "wrong"), now);
-        failed("2001:db8::1");
-        failed("::ffff:192.0.2.1");
-        let mut wait = |from| enter(&mut book, attempt(from, "me", "wrong"), now);
-        assert_eq!(wait("2001:db8::ffff:2"), Ok(FIRST));
-        assert_eq!(wait("2001:db8:0:1::1"), Ok(Duration::ZERO));
-        assert_eq!(wait(HERE), Ok(FIRST));
+    #[tokio::test]
+    async fn logins_wait_as_the_table_says() {
+        let (hasher, mut book, mut now) = (RandomState::new(), Book::default(), Instant::now());
+        lines_hold("console/admin/testdata/slow_down.txt", async |line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let number = |at: usize| words[at].parse::<u64>().expect("a number");
+            let of = |from: &str| attempt(&hasher, from, words[2], words[3]);
+            let longest = match words[..] {
+                [""] => {
+                    book = Book::default();
+                    return String::new();
+                }
+                ["after", _] => {
+                    now += Duration::from_millis(number(1));
+                    return String::new();
+                }
+                ["fails", from, ..] => {
+                    let times = words.get(4).map_or(1, |_| number(4));
+                    (0..times).for_each(|_| book.failed(of(from), now));
+                    return String::new();
+                }
+                ["succeeds", from, ..] => {
+                    book.succeeded(of(from), now);
+                    return String::new();
+                }
+                ["is-let-in", from, ..] => return book.has_let_in(of(from)).to_string(),
+                ["waits", ..] => LONGEST,
+                ["without-a-place", ..] => Duration::ZERO,
+                _ => panic!("{line}"),
+            };
+            match book.enter(of(words[1]), longest, now) {
+                Ok(wait) => wait.as_millis().to_string(),
+                Err(ComeBackAfter(wait)) => format!("refused for {}", wait.as_millis()),
+            }
+        })
+        .await;
     }
 
     #[test]
     fn only_so_many_lines_are_remembered() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        let name = |number: usize| attempt(HERE, &format!("name {number}"), "wrong");
+        let (hasher, mut book, now) = (RandomState::new(), Book::default(), Instant::now());
+        let name =
+            |number: usize| attempt(&hasher, "192.0.2.1", &format!("name {number}"), "wrong");
         for number in 0..=MOST {
-            book.failed(name(number), now + millis(number as u64));
+            let later = Duration::from_millis(number as u64);
+            book.failed(name(number), now + later);
         }
         assert_eq!(book.0.len(), MOST);
         assert!(!book.0.contains_key(&name(0).own()));

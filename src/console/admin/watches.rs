@@ -7,7 +7,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::problem::Problem;
 use crate::net::permits::{Permit, Permits};
-use crate::recent::RecentDeaths;
 
 /// Concurrent live answers if there may be twice as many admin connections: others need some.
 const MOST_LIVE: usize = 16;
@@ -18,7 +17,6 @@ pub(super) const LIVE_FOR: Duration = Duration::from_secs(600);
 
 #[derive(Clone)]
 pub struct Watches {
-    recent: RecentDeaths,
     permits: Permits,
     stop: CancellationToken,
 }
@@ -30,9 +28,8 @@ pub(super) struct Live;
 // === impl Watches ===
 
 impl Watches {
-    pub fn new(recent: RecentDeaths, connections: usize) -> Watches {
+    pub fn new(connections: usize) -> Watches {
         Watches {
-            recent,
             permits: Permits::new(most(connections)),
             stop: CancellationToken::new(),
         }
@@ -40,10 +37,6 @@ impl Watches {
 
     pub fn change(&self, connections: usize) {
         self.permits.resize(most(connections));
-    }
-
-    pub(super) fn recent(&self) -> &RecentDeaths {
-        &self.recent
     }
 
     pub(super) async fn permit(&self) -> Result<Permit, Problem> {

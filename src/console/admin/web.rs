@@ -12,7 +12,7 @@
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -35,16 +35,8 @@ mod redrive;
 mod text;
 mod told;
 
-/// On each page: private, no foreign content, not in frames.
-const HEADERS: [(HeaderName, &str); 4] = [
-    (header::CACHE_CONTROL, "no-store"),
-    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    ),
-    (header::REFERRER_POLICY, "no-referrer"),
-];
+/// No foreign content, and not in frames.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 pub(super) fn router(api: Api) -> Router {
     let queue = "/vhosts/{vhost}/queues/{queue}";
@@ -76,7 +68,7 @@ async fn guarded(request: Request, next: Next) -> Response {
     if let Some(problem) = answer.extensions_mut().remove::<Problem>() {
         answer = page::refused(&problem);
     }
-    api::put(&mut answer, HEADERS);
+    api::protect(&mut answer, "no-store", POLICY);
     answer
 }
 

@@ -6,26 +6,17 @@ use std::path::Path;
 
 use bytes::Bytes;
 use hyper::Method;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Failed, Outcome, Said};
 use crate::console::admin::client::Client;
+use crate::console::admin::files::Answer as Imported;
 use crate::console::cli::Printing;
 use crate::plain;
 
 /// A request ends after this many lines, or at the first line beyond this size.
 const LINES: u64 = 500;
 const OCTETS: usize = 4 << 20;
-
-#[derive(Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-struct Imported {
-    imported: u64,
-    refused: Vec<u64>,
-    unsure: u64,
-    left: u64,
-    cause: Option<String>,
-}
 
 pub(super) async fn export(client: &Client, path: &str) -> Result<(Said, Outcome), Failed> {
     let file = client.ask(Method::GET, path, Bytes::new()).await?;
@@ -62,7 +53,7 @@ pub(super) async fn import(
         match client.json(Method::POST, &path, part).await {
             Ok(answer) => {
                 let part = serde_json::from_value(answer);
-                all.add(part.map_err(|_| Failed::Strange)?);
+                add(&mut all, part.map_err(|_| Failed::Strange)?);
             }
             Err(error) if next == 1 => return Err(error.into()),
             Err(error) => all.cause = Some(error.to_string()),
@@ -77,7 +68,7 @@ pub(super) async fn import(
             "it ended at line {last} or before: messages that are `unsure` may be in the queue, and nothing behind that line was read"
         )];
     }
-    Ok((said, all.outcome()))
+    Ok((said, outcome(&all)))
 }
 
 fn part(lines: &mut dyn BufRead) -> io::Result<(Vec<u8>, u64)> {
@@ -91,24 +82,20 @@ fn part(lines: &mut dyn BufRead) -> io::Result<(Vec<u8>, u64)> {
     Ok((part, number))
 }
 
-// === impl Imported ===
+fn add(all: &mut Imported, part: Imported) {
+    all.imported += part.imported;
+    all.refused.extend(part.refused);
+    all.unsure += part.unsure;
+    all.left += part.left;
+    all.cause = part.cause;
+}
 
-impl Imported {
-    fn add(&mut self, part: Imported) {
-        self.imported += part.imported;
-        self.refused.extend(part.refused);
-        self.unsure += part.unsure;
-        self.left += part.left;
-        self.cause = part.cause;
-    }
-
-    fn outcome(&self) -> Outcome {
-        let is_all = self.cause.is_none() && self.refused.is_empty();
-        match self.imported {
-            _ if is_all => Outcome::All,
-            0 => Outcome::Failed,
-            _ => Outcome::InPart,
-        }
+fn outcome(all: &Imported) -> Outcome {
+    let is_all = all.cause.is_none() && all.refused.is_empty();
+    match all.imported {
+        _ if is_all => Outcome::All,
+        0 => Outcome::Failed,
+        _ => Outcome::InPart,
     }
 }
 
@@ -132,14 +119,15 @@ mod tests {
             imported: 500,
             ..Imported::default()
         };
-        assert_eq!(all.outcome(), Outcome::All);
-        all.add(Imported {
+        assert_eq!(outcome(&all), Outcome::All);
+        let part = Imported {
             imported: 1,
             refused: vec![502],
             unsure: 3,
             left: 4,
             cause: Some("NOT_FOUND".to_owned()),
-        });
-        assert_eq!(all.outcome(), Outcome::InPart);
+        };
+        add(&mut all, part);
+        assert_eq!(outcome(&all), Outcome::InPart);
     }
 }

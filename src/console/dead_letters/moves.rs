@@ -285,71 +285,26 @@ impl Screen {
 mod tests {
     use serde_json::json;
 
+    use super::super::request::tests::typed;
     use super::*;
+    use crate::console::cli::What;
+    use crate::tests::lines_hold;
 
-    #[test]
-    fn the_question_says_what_will_be() {
-        let to = |queue: Option<&str>, exchange: Option<&str>, key: Option<&str>| To {
-            to_queue: queue.map(Into::into),
-            to_exchange: exchange.map(Into::into),
-            to_routing_key: key.map(Into::into),
-            history: None,
-        };
-        let counted = |ready: Option<u64>, stopped| json!({"ready": ready, "matched": 12, "stopped": stopped});
-        let dead = OsStr::new("de\x1bad");
-        for (counted, to, limit, expected) in [
-            (
-                counted(Some(40), "end"),
-                None,
-                None,
-                "12 of 40 messages would be removed",
-            ),
-            (
-                counted(None, "end"),
-                None,
-                None,
-                "12 messages would be removed",
-            ),
-            (
-                counted(Some(40), "messages"),
-                None,
-                Some(20),
-                "at least 12 of 40 messages would be removed",
-            ),
-            (
-                counted(Some(40), "messages"),
-                None,
-                Some(12),
-                "12 of 40 messages would be removed",
-            ),
-            (
-                counted(None, "end"),
-                Some(to(None, None, None)),
-                None,
-                "12 messages would go back to the queues that they died in",
-            ),
-            (
-                counted(None, "end"),
-                Some(to(Some("q\n"), None, None)),
-                None,
-                r"12 messages would go to the queue q\n",
-            ),
-            (
-                counted(None, "end"),
-                Some(to(None, Some("x"), None)),
-                None,
-                r#"12 messages would go to the exchange "x""#,
-            ),
-            (
-                counted(None, "end"),
-                Some(to(None, Some(""), Some("k"))),
-                None,
-                r#"12 messages would go to the exchange "" with the routing key "k""#,
-            ),
-        ] {
-            let words = would_go(&counted, dead, to.as_ref(), limit);
-            assert_eq!(words, format!(r"In de\u{{1b}}ad, {expected}"));
-        }
+    #[tokio::test]
+    async fn the_question_says_what_will_be() {
+        lines_hold("console/dead_letters/testdata/moves.txt", async |line| {
+            let Some((counted, line)) = line.split_once("} ") else {
+                return String::new();
+            };
+            let counted = serde_json::from_str(&format!("{counted}}}")).expect("JSON");
+            let (to, queue, moving) = match typed(line).expect("a command").0.what {
+                What::Redrive { queue, to, moving } => (Some(to), queue.queue, moving),
+                What::Purge { queue, moving } => (None, queue.queue, moving),
+                other => panic!("{other:?}"),
+            };
+            would_go(&counted, &queue, to.as_ref(), moving.pace.limit)
+        })
+        .await;
     }
 
     #[test]
@@ -368,38 +323,15 @@ mod tests {
 
     #[test]
     fn the_end_decides_the_exit_code() {
+        let one = || json!({"unroutable": 1});
         for (state, gone, stay, cause, expected) in [
             ("completed", 3, json!({}), None, Outcome::All),
             ("completed", 0, json!({}), None, Outcome::All),
-            (
-                "completed",
-                3,
-                json!({}),
-                Some("some did not come"),
-                Outcome::InPart,
-            ),
-            (
-                "completed",
-                3,
-                json!({"unroutable": 1}),
-                None,
-                Outcome::InPart,
-            ),
-            (
-                "completed",
-                0,
-                json!({"unroutable": 1}),
-                None,
-                Outcome::Failed,
-            ),
+            ("completed", 3, json!({}), Some("why"), Outcome::InPart),
+            ("completed", 3, one(), None, Outcome::InPart),
+            ("completed", 0, one(), None, Outcome::Failed),
             ("cancelled", 3, json!({}), None, Outcome::InPart),
-            (
-                "failed",
-                3,
-                json!({}),
-                Some("it could not"),
-                Outcome::Failed,
-            ),
+            ("failed", 3, json!({}), Some("why"), Outcome::Failed),
         ] {
             let ended = json!({"state": state, "gone": gone, "stay": stay, "cause": cause});
             assert_eq!(outcome(&ended), expected, "{ended}");
@@ -409,14 +341,10 @@ mod tests {
     #[test]
     fn progress_is_one_line() {
         let shown = json!({"id": 7, "seen": 12, "ready": 40, "gone": 9, "stay": {"a": 1, "b": 2}, "state": "waiting", "cause": "blocked\n"});
-        assert_eq!(
-            progress(&shown),
-            r"redrive 7: 12 of 40 seen, 9 gone, 3 stay, waiting (blocked\n)"
-        );
-        let shown = json!({"id": 7, "seen": 0, "ready": null, "gone": 0, "stay": {}, "state": "paused", "cause": null});
-        assert_eq!(
-            progress(&shown),
-            "redrive 7: 0 seen, 0 gone, 0 stay, paused"
-        );
+        let line = r"redrive 7: 12 of 40 seen, 9 gone, 3 stay, waiting (blocked\n)";
+        assert_eq!(progress(&shown), line);
+        let shown = json!({"id": 7, "seen": 0, "gone": 0, "stay": {}, "state": "paused"});
+        let line = "redrive 7: 0 seen, 0 gone, 0 stay, paused";
+        assert_eq!(progress(&shown), line);
     }
 }

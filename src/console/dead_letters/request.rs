@@ -62,71 +62,36 @@ pub(super) mod tests {
     use clap::FromArgMatches;
 
     use super::*;
-    use crate::console::cli::{Command, What};
+    use crate::console::cli::{Command, DeadLetters, What};
+    use crate::tests::lines_hold;
 
     /// `None`: not a command line.
-    fn asked(words: &[&str]) -> Option<String> {
-        let words = [&["dlx-proxy", "dead-letters"], words].concat();
+    pub(in crate::console::dead_letters) fn typed(line: &str) -> Option<(DeadLetters, Query)> {
+        let words = ["dlx-proxy", "dead-letters"]
+            .into_iter()
+            .chain(line.split(' '));
         let typed = Cli::command().try_get_matches_from(words).ok()?;
-        let Command::DeadLetters(asked) = Cli::from_arg_matches(&typed).ok()?.command else {
-            panic!("{typed:?}");
-        };
-        let queue = match asked.what {
-            What::List { queue, .. }
-            | What::Groups { queue, .. }
-            | What::Redrive { queue, .. }
-            | What::Purge { queue, .. } => queue.queue,
+        match Cli::from_arg_matches(&typed).ok()?.command {
+            Command::DeadLetters(asked) => Some((asked, Query::of(&typed))),
             other => panic!("{other:?}"),
-        };
-        Some(path(&asked.place, [&"queues", &queue]) + &Query::of(&typed).text())
-    }
-
-    #[test]
-    fn what_is_typed_is_asked_for() {
-        for (words, expected) in [
-            (
-                "list --queue a/b?c --vhost ü --source x&y --header k=v --header l=+ --limit 5 --columns id,size",
-                "%C3%BC/queues/a%2Fb%3Fc?source=x%26y&header=k%3Dv&header=l%3D%2B&limit=5",
-            ),
-            ("groups --queue q --output json", "%2F/queues/q"),
-            ("redrive --queue q --approve --no-wait", "%2F/queues/q"),
-            (
-                "redrive --queue q --to-exchange x&y --to-routing-key= --history new --source s --id 1 --id 2 --limit 3 --rate 4",
-                "%2F/queues/q?to-exchange=x%26y&to-routing-key=&history=new&source=s&id=1&id=2&limit=3&rate=4",
-            ),
-            (
-                "purge --queue q --reason expired --dry-run",
-                "%2F/queues/q?reason=expired&dry-run=true",
-            ),
-        ] {
-            let words: Vec<&str> = words.split(' ').collect();
-            assert_eq!(asked(&words), Some(format!("/api/v1/vhosts/{expected}")));
         }
     }
 
-    #[test]
-    fn what_makes_no_sense_cannot_be_typed() {
-        for words in [
-            "redrive --to-queue a --to-exchange b",
-            "redrive --to-queue a --to-routing-key b",
-            "redrive --to-routing-key b",
-            "redrive --history old",
-            "purge --limit 0",
-            "purge --rate 1000001",
-            "purge --to-queue a",
-            "purge --id ",
-            "purge --id=",
-            "purge --source ",
-            "purge --reason ",
-            "purge --body ",
-            "purge --older-than ",
-            "purge --limit ",
-            "redrive --rate ",
-            "redrive --to-queue ",
-            "redrive --vhost ",
-        ] {
-            let words: Vec<&str> = words.split(' ').chain(["--queue", "q"]).collect();
-            assert_eq!(asked(&words), None, "{words:?}");
-        }
+    #[tokio::test]
+    async fn what_is_typed_is_asked_for() {
+        lines_hold("console/dead_letters/testdata/typed.txt", async |line| {
+            let Some((asked, query)) = typed(line) else {
+                return "it cannot be typed".to_owned();
+            };
+            let queue = match asked.what {
+                What::List { queue, .. }
+                | What::Groups { queue, .. }
+                | What::Redrive { queue, .. }
+                | What::Purge { queue, .. } => queue.queue,
+                other => panic!("{other:?}"),
+            };
+            path(&asked.place, [&"queues", &queue]) + &query.text()
+        })
+        .await;
     }
 }

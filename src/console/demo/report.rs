@@ -82,15 +82,13 @@ mod tests {
 
     #[test]
     fn what_is_missing_wrong_or_strange_is_said() {
-        let expected = vec![
-            dead("a", "rejected"),
-            dead("b", "expired"),
-            dead("c", "maxlen"),
-        ];
-        let late = json!({"queue": "b", "body": "expired", "count": 2, "time": 0});
-        let seen = vec![dead("d", "other"), late, dead("a", "rejected")];
-        let found = DeadLetters::new(expected, seen);
-        assert_eq!(found.seen()["dead-letters"][0]["queue"], "a");
+        let expected = ["rejected", "expired", "maxlen", "near"].map(|body| dead("a", body));
+        let late = json!({"queue": "a", "body": "expired", "count": 2, "time": 0});
+        let mut near = dead("a", "near");
+        near["time"] = json!(1_763_717_712 + CLOCKS_DIFFER_BY);
+        let seen = vec![dead("d", "other"), late, near, dead("a", "rejected")];
+        let found = DeadLetters::new(expected.to_vec(), seen);
+        assert_eq!(found.seen()["dead-letters"][0]["body"], "rejected");
         let Wrong(wrong) = found.check().expect_err("much is wrong");
         insta::assert_snapshot!(wrong.join("\n"), @r#"
         the message "expired": count is 2, not 1
@@ -98,13 +96,5 @@ mod tests {
         no dead letter came for the message "maxlen"
         a dead letter with the body "other" was not expected
         "#);
-    }
-
-    #[test]
-    fn right_is_right() {
-        let all = vec![dead("a", "rejected"), dead("b", "expired")];
-        let mut seen = all.clone();
-        seen[0]["time"] = json!(1_763_717_712 + CLOCKS_DIFFER_BY);
-        assert_eq!(DeadLetters::new(all, seen).check(), Ok(()));
     }
 }

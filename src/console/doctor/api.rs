@@ -56,7 +56,12 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) {
     clock(api, report).await;
 }
 
-fn of_policies(patient: &Patient, kind: &str, policies: &[ListedPolicy], report: &mut Report) {
+pub(super) fn of_policies(
+    patient: &Patient,
+    kind: &str,
+    policies: &[ListedPolicy],
+    report: &mut Report,
+) {
     for vhost in &patient.vhosts {
         let here = Policies::of(policies, vhost, &patient.names, patient.intake_queue_type);
         let (found, unreadable) = (here.acting(), here.unreadable());
@@ -97,7 +102,7 @@ async fn flags(api: &Api, report: &mut Report) {
     of_flags(api.disabled_feature_flags().await, report);
 }
 
-fn of_flags(disabled: Result<Vec<String>, NoAnswer>, report: &mut Report) {
+pub(super) fn of_flags(disabled: Result<Vec<String>, NoAnswer>, report: &mut Report) {
     let (about, list) = ("feature flags", "rabbitmqctl list_feature_flags");
     match disabled {
         Ok(flags) if flags.is_empty() => report.ok(about, "All stable ones are enabled."),
@@ -136,82 +141,8 @@ async fn clock(api: &Api, report: &mut Report) {
 
 /// Minimum difference of the clocks: the broker read its clock during the request, and sends whole
 /// seconds.
-fn apart(date: SystemTime, asked: RangeInclusive<SystemTime>) -> Duration {
+pub(super) fn apart(date: SystemTime, asked: RangeInclusive<SystemTime>) -> Duration {
     let ahead = date.duration_since(*asked.end());
     let behind = asked.start().duration_since(date + RESOLUTION);
     ahead.or(behind).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io;
-
-    use hyper::StatusCode;
-    use serde_json::json;
-
-    use super::*;
-    use crate::console::doctor::Kind;
-    use crate::console::doctor::tests::anybody;
-    use crate::http::Failed;
-
-    #[test]
-    fn the_time_that_the_answer_takes_is_no_difference() {
-        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        for (date, asked, difference) in [
-            (100, 100..=100, 0),
-            (100, 101..=101, 0), // it told whole seconds
-            (100, 94..=104, 0),
-            (100, 110..=115, 9),
-            (100, 80..=90, 10),
-            (0, 50..=55, 49),
-        ] {
-            let found = apart(at(date), at(*asked.start())..=at(*asked.end()));
-            assert_eq!(
-                found,
-                Duration::from_secs(difference),
-                "{date} in {asked:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_right_is_missing_only_if_the_broker_says_so() {
-        let status = |status| NoAnswer::Status {
-            path: "feature-flags".to_owned(),
-            status,
-        };
-        for (error, words) in [
-            (status(StatusCode::UNAUTHORIZED), "may not see them"),
-            (status(StatusCode::FORBIDDEN), "may not see them"),
-            (status(StatusCode::INTERNAL_SERVER_ERROR), "cannot be read"),
-            (Failed::TooLate(Default::default()).into(), "cannot be read"),
-            (
-                Failed::Connect(io::Error::other("refused")).into(),
-                "cannot be read",
-            ),
-        ] {
-            let mut report = Report::default();
-            of_flags(Err(error), &mut report);
-            assert_eq!(report.count(Kind::Note), 1);
-            assert!(report.findings[0].says.contains(words), "{report:?}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_not_called_harmless() {
-        let policy = |pattern: &str| -> ListedPolicy {
-            let listed = json!({"vhost": "/", "name": "p", "pattern": pattern, "apply-to": "all", "priority": 0, "definition": {"expires": 1}});
-            serde_json::from_value(listed).expect("a policy")
-        };
-        for (pattern, kinds) in [
-            ("^orders", vec![Kind::Ok]),
-            ("(?<!x)a", vec![Kind::Note]),
-            ("", vec![Kind::Problem]),
-        ] {
-            let mut report = Report::default();
-            of_policies(&anybody(), "policy", &[policy(pattern)], &mut report);
-            let found: Vec<_> = report.findings.iter().map(|found| found.kind).collect();
-            assert_eq!(found, kinds, "{pattern}");
-        }
-    }
 }

@@ -7,7 +7,7 @@ use regex::Regex;
 use crate::amqp::ids::Vhost;
 use crate::management::{ListedPermission, NoAnswer};
 
-use super::{Patient, Report, pattern, quoted};
+use super::{Patient, Report, pattern, quoted, set_permissions};
 
 /// Only administrators may see permissions.
 const SET_URL: &str = "Name an administrator, for this command at least: --management-url http://admin:password@host:15672";
@@ -31,7 +31,7 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) {
     }
 }
 
-fn unreadable(about: String, error: &NoAnswer, report: &mut Report) {
+pub(super) fn unreadable(about: String, error: &NoAnswer, report: &mut Report) {
     match error {
         NoAnswer::Status {
             status: StatusCode::NOT_FOUND,
@@ -53,7 +53,7 @@ fn unreadable(about: String, error: &NoAnswer, report: &mut Report) {
     }
 }
 
-fn of_vhost(
+pub(super) fn of_vhost(
     patient: &Patient,
     user: &str,
     vhost: &Vhost,
@@ -61,11 +61,7 @@ fn of_vhost(
     report: &mut Report,
 ) {
     let about = format!("user {user}, vhost {vhost}");
-    let command = format!(
-        "rabbitmqctl set_permissions -p {} {}",
-        quoted(&vhost.to_string()),
-        quoted(user)
-    );
+    let command = set_permissions(user, vhost);
     let prefix = &patient.names.prefix().to_string();
     let mut permissions = permissions.iter();
     let here = permissions.find(|listed| listed.vhost.as_bytes() == vhost.as_bytes());
@@ -116,60 +112,12 @@ fn with_intake(write: &str, prefix: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::doctor::Kind;
-    use crate::console::doctor::tests::anybody;
-    use crate::http::Failed;
-
-    fn has(write: &str) -> ListedPermission {
-        ListedPermission {
-            user: "orders".to_owned(),
-            vhost: "/".to_owned(),
-            configure: "^orders".to_owned(),
-            write: write.to_owned(),
-            read: String::new(),
-        }
-    }
-
-    fn found(permissions: &[ListedPermission]) -> (Kind, String) {
-        let mut report = Report::default();
-        of_vhost(&anybody(), "orders", &Vhost::ROOT, permissions, &mut report);
-        let [found] = &report.findings[..] else {
-            panic!("one finding: {report:?}")
-        };
-        (found.kind, found.advice.clone().unwrap_or_default())
-    }
-
-    #[test]
-    fn who_may_already_needs_nothing() {
-        for write in [
-            ".*",
-            r"^(orders.*|dlx-proxy([+/].*)?)$",
-            r"^(orders.*|amq\.default|dlx-proxy.*)$",
-            "dlx",
-            "^dlx-proxy$|^dlx-proxy[+/]",
-        ] {
-            assert_eq!(found(&[has(write)]), (Kind::Ok, String::new()), "{write}");
-        }
-    }
 
     /// Nothing is removed, and nothing else is added.
     #[test]
     fn what_is_missing_is_added_to_what_is_there() {
-        let names = [
-            "",
-            "orders",
-            "ORDERS",
-            "amq.default",
-            "dlx",
-            "it's",
-            "aa",
-            "dlx-proxy.parked",
-            "dlx-proxy.intake",
-            "dlx-proxyx",
-            "DLX-PROXY/x",
-            "dlx-proxy/x",
-            "x/dlx-proxy/x",
-        ];
+        let names = "orders ORDERS amq.default dlx it's aa dlx-proxy.parked dlx-proxy.intake \
+            dlx-proxyx DLX-PROXY/x dlx-proxy/x x/dlx-proxy/x";
         for write in [
             "",
             "^$",
@@ -183,59 +131,15 @@ mod tests {
             "^dlx-proxy$",
             r"^dlx-proxy\.",
         ] {
-            assert_eq!(found(&[has(write)]).0, Kind::Problem, "{write}");
+            assert_eq!(writes_to_intake(write, "dlx-proxy"), Some(false), "{write}");
             let added = with_intake(write, "dlx-proxy");
             assert_eq!(writes_to_intake(&added, "dlx-proxy"), Some(true), "{added}");
             let before = if write.is_empty() { "^$" } else { write };
             let [before, after] = [before, &added].map(|it| Regex::new(it).expect("a pattern"));
-            for name in names {
+            for name in names.split(' ') {
                 let expected = before.is_match(name) || name == "dlx-proxy/x";
-                // Nothing has a name that is empty, but the default exchange, which is called `amq.default`.
-                let is = name.is_empty() || after.is_match(name) == expected;
-                assert!(is, "{write} → {added}: {name}");
+                assert_eq!(after.is_match(name), expected, "{write} → {added}: {name}");
             }
-        }
-    }
-
-    #[test]
-    fn the_command_repeats_the_other_rights() {
-        let (_, command) = found(&[has("^it's")]);
-        let expected = r"rabbitmqctl set_permissions -p / orders '^orders' '^dlx-proxy$|^dlx-proxy[+/]|^it'\''s' ''";
-        assert_eq!(command, expected);
-        let (kind, command) = found(&[has("(?<!x)a")]);
-        assert_eq!(kind, Kind::Note, "it may fit");
-        assert!(command.contains("|(?<!x)a'"), "{command}");
-    }
-
-    #[test]
-    fn a_vhost_without_rights_has_nothing_to_add_to() {
-        let elsewhere = ListedPermission {
-            vhost: "other".to_owned(),
-            ..has(".*")
-        };
-        let (kind, command) = found(&[elsewhere]);
-        assert_eq!(kind, Kind::Problem);
-        assert!(
-            command.contains("… '^dlx-proxy$|^dlx-proxy[+/]|…' …"),
-            "{command}"
-        );
-    }
-
-    #[test]
-    fn who_may_not_ask_is_told_who_may() {
-        let status = |status| NoAnswer::Status {
-            path: "users/orders/permissions".to_owned(),
-            status,
-        };
-        for (error, words) in [
-            (status(StatusCode::NOT_FOUND), "no such user"),
-            (status(StatusCode::UNAUTHORIZED), "no administrator"),
-            (Failed::TooLate(Default::default()).into(), "cannot be read"),
-        ] {
-            let mut report = Report::default();
-            unreadable("user orders".to_owned(), &error, &mut report);
-            assert_eq!(report.count(Kind::Problem), 1);
-            assert!(report.findings[0].says.contains(words), "{report:?}");
         }
     }
 }

@@ -44,7 +44,7 @@ fn about(vhost: &Vhost) -> String {
     format!("queues, vhost {vhost}")
 }
 
-fn of_vhost(vhost: &Vhost, answer: &Value, report: &mut Report) {
+pub(super) fn of_vhost(vhost: &Vhost, answer: &Value, report: &mut Report) {
     let queues = answer["queues"].as_array().map_or(&[][..], |list| list);
     let mut by_cause: Vec<(_, Vec<&Value>)> = Vec::new();
     for queue in queues {
@@ -97,39 +97,4 @@ fn counted(queues: &[&Value]) -> String {
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::console::doctor::Kind;
-
-    #[test]
-    fn queues_are_told_by_cause() {
-        let queue = |name: &str, cause: &str, leads_to: &str| json!({"queue": name, "state": "off", "cause": cause, "leads-to": leads_to});
-        let answer = json!({
-            "queues": [queue("a", "undeclared", ""), queue("b", "undeclared", "no-queue"), queue("c", "undeclared", ""),
-                queue("d", "undeclared", ""), queue("e", "mode-off", "queue")],
-            "causes": {"undeclared": {"says": "Nobody knows it.", "advice": "Ask."}, "mode-off": {"says": "So it is.", "advice": ""}},
-            "left-out": 0,
-        });
-        let mut report = Report::default();
-        of_vhost(&Vhost::ROOT, &answer, &mut report);
-        let found = report.findings.iter().map(|it| (it.kind, it.says.as_str()));
-        assert_eq!(
-            found.collect::<Vec<_>>(),
-            [
-                (Kind::Note, "off: 4 queues (a, b, c, …). Nobody knows it."),
-                (Kind::Ok, "off: 1 queue (e). So it is."),
-                (
-                    Kind::Note,
-                    "no queue behind the target: 1 queue (b). What dies there is parked, or discarded by the broker."
-                ),
-            ]
-        );
-        of_vhost(&Vhost::ROOT, &json!({"queues": []}), &mut report);
-        assert_eq!(report.findings.len(), 4);
-    }
 }

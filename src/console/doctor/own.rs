@@ -73,26 +73,3 @@ pub(super) fn certificate(about: &str, expires: Duration, now: Duration, report:
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::console::doctor::Kind;
-
-    #[test]
-    fn a_certificate_is_told_of_before_it_ends() {
-        let days = |days: u64| Duration::from_secs(days * 86_400);
-        for (end, kind, says) in [
-            (100, Kind::Ok, "The certificate is good for 40 days."),
-            (80, Kind::Note, "The certificate expires in 20 days."),
-            (59, Kind::Problem, "The certificate expired 1 day ago."),
-        ] {
-            let mut report = Report::default();
-            certificate("the broker's", days(end), days(60), &mut report);
-            let [found] = &report.findings[..] else {
-                panic!("one finding")
-            };
-            assert_eq!((found.kind, found.says.as_str()), (kind, says));
-        }
-    }
-}

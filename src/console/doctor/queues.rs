@@ -147,32 +147,17 @@ async fn count(entered: &Entered, queue: &ShortStr) -> Option<Counted> {
     Some((declared.message_count(), declared.consumer_count()))
 }
 
-fn parked(messages: u32) -> String {
+pub(super) fn parked(messages: u32) -> String {
     match messages {
         1 => "1 dead letter is parked: no queue took it.".to_owned(),
         _ => format!("{messages} dead letters are parked: no queue took them."),
     }
 }
 
-fn waiting(signals: u32) -> String {
+pub(super) fn waiting(signals: u32) -> String {
     match signals {
         0 => "no signal waits".to_owned(),
         1 => "1 signal waits".to_owned(),
         _ => format!("{signals} signals wait"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_is_singular() {
-        assert_eq!(parked(1), "1 dead letter is parked: no queue took it.");
-        assert_eq!(parked(2), "2 dead letters are parked: no queue took them.");
-        assert_eq!(
-            [waiting(0), waiting(1), waiting(2)],
-            ["no signal waits", "1 signal waits", "2 signals wait"]
-        );
     }
 }

@@ -16,7 +16,7 @@ pub(super) async fn examine(patient: &Patient, api: &Api, report: &mut Report) {
     writers(patient, permissions, report);
 }
 
-fn writers(
+pub(super) fn writers(
     patient: &Patient,
     permissions: Result<Option<Vec<ListedPermission>>, NoAnswer>,
     report: &mut Report,
@@ -59,58 +59,5 @@ fn writers(
             );
             report.note(about, says, advice);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::console::doctor::Kind;
-    use crate::console::doctor::tests::anybody;
-    use crate::http::Failed;
-
-    fn found(permissions: Result<Option<Vec<ListedPermission>>, NoAnswer>) -> (Kind, String) {
-        let mut report = Report::default();
-        writers(&anybody(), permissions, &mut report);
-        let [found] = &report.findings[..] else {
-            panic!("one finding: {report:?}")
-        };
-        (found.kind, found.says.clone())
-    }
-
-    #[test]
-    fn who_may_write_to_the_stream_is_named() {
-        let may = |user: &str, vhost: &str, write: &str| ListedPermission {
-            user: user.to_owned(),
-            vhost: vhost.to_owned(),
-            configure: String::new(),
-            write: write.to_owned(),
-            read: String::new(),
-        };
-        let fine = [
-            may("u", "/", ".*"),
-            may("orders", "/", r"^(orders.*|dlx-proxy([+/].*)?)$"),
-            may("elsewhere", "other", ".*"),
-            may("nothing", "/", "^$"),
-        ];
-        let (kind, _) = found(Ok(Some(fine.to_vec())));
-        assert_eq!(kind, Kind::Ok);
-        let all = [
-            &fine[..],
-            &[may("any", "/", ".*"), may("odd", "/", "(?<!x)a")],
-        ]
-        .concat();
-        let (kind, says) = found(Ok(Some(all)));
-        assert_eq!(kind, Kind::Note);
-        assert!(says.ends_with(": any, odd."), "{says}");
-    }
-
-    #[test]
-    fn what_is_not_known_is_not_called_safe() {
-        assert_eq!(
-            found(Err(Failed::TooLate(Default::default()).into())).0,
-            Kind::Note
-        );
-        assert_eq!(found(Ok(None)).0, Kind::Ok);
     }
 }

@@ -223,36 +223,42 @@ mod tests {
 
     #[test]
     fn each_failure_says_what_to_do() {
-        for stopped in [Stopped::Messages, Stopped::Octets, Stopped::Time] {
-            let summary = Summary {
+        let stopped = |stopped| {
+            Ok(Summary {
                 stopped,
                 seen: 12,
                 ..Summary::default()
-            };
-            let shown = shown(Ok(summary));
-            assert_eq!(shown.state, State::Failed, "{stopped:?}");
-            let cause = shown.cause.expect("a cause");
-            assert!(cause.ends_with(IN_FRONT), "{cause}");
-        }
-        let refused = |code, text: &str| Failure::Refused {
-            code,
-            text: text.to_owned(),
+            })
         };
-        for (failure, next) in [
-            (Failure::Connection("lost".to_owned()), "begin again"),
-            (Failure::Login("no".to_owned()), "log in"),
+        let refused = |code, text: &str| {
+            let text = text.to_owned();
+            Err(Failure::Refused { code, text })
+        };
+        let timed_out = "delivery acknowledgement on channel 3 timed out.";
+        for (ended, next) in [
+            (
+                stopped(Stopped::Messages),
+                "more cannot be held; redrive or purge",
+            ),
+            (
+                stopped(Stopped::Octets),
+                "or it has an alarm; redrive or purge",
+            ),
+            (
+                stopped(Stopped::Time),
+                "(consumer_timeout); redrive or purge",
+            ),
+            (Err(Failure::Connection("lost".to_owned())), "begin again"),
+            (Err(Failure::Login("no".to_owned())), "log in"),
             (refused(403, "no"), "the right"),
             (refused(404, "none"), "still there"),
             (refused(405, "alone"), "mend what"),
-            (
-                refused(406, "delivery acknowledgement on channel 3 timed out."),
-                "consumer_timeout",
-            ),
-            (Failure::Stream, "an export"),
-            (Failure::Silent, "begin again"),
-            (Failure::Blocked, "the alarm"),
+            (refused(406, timed_out), "consumer_timeout"),
+            (Err(Failure::Stream), "an export"),
+            (Err(Failure::Silent), "begin again"),
+            (Err(Failure::Blocked), "the alarm"),
         ] {
-            let shown = shown(Err(failure.clone()));
+            let shown = shown(ended);
             assert_eq!(shown.state, State::Failed);
             let cause = shown.cause.expect("a cause");
             assert!(cause.contains(next), "{cause}");

@@ -1,18 +1,14 @@
 //! Adds up what waits for each queue.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, UNIX_EPOCH};
-
-use humantime_serde::re::humantime::format_rfc3339_seconds;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::letter::Waiting;
+use crate::letter::{Waiting, rfc_3339};
 use crate::machine::Wall;
 
-/// The last millisecond of year 9999, the limit of RFC 3339.
-const LAST: u64 = 253_402_300_799_999;
 /// Normally a message leaves at once; later, something holds it.
 const OVERDUE_AFTER: Duration = Duration::from_secs(5);
 
@@ -72,8 +68,8 @@ impl Sources {
             vhost: vhost.to_string(),
             queue: queue.map(|queue| queue.to_string()),
             messages: sum.messages,
-            earliest: sum.due.map(|[earliest, _]| time(earliest)),
-            latest: sum.due.map(|[_, latest]| time(latest)),
+            earliest: sum.due.map(|[earliest, _]| rfc_3339(earliest)),
+            latest: sum.due.map(|[_, latest]| rfc_3339(latest)),
             attempts: sum.attempts,
             overdue: sum.overdue,
         };
@@ -86,14 +82,8 @@ fn widened<T: Copy + Ord>(range: Option<[T; 2]>, value: T) -> [T; 2] {
     [least.min(value), most.max(value)]
 }
 
-fn time(at: Wall) -> String {
-    format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(at.0.min(LAST))).to_string()
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::amqp::ids::name;
 
@@ -118,27 +108,18 @@ mod tests {
             sources.add(Some(message), NOW);
         }
         sources.add(None, NOW);
-        let found = sources.finish(&Vhost::ROOT);
-        let of = |queue: Option<&str>, messages, due: [Option<&str>; 2], attempts, overdue| json!({"vhost": "/", "queue": queue, "messages": messages, "earliest": due[0], "latest": due[1], "attempts": attempts, "overdue": overdue});
-        let last = Some("9999-12-31T23:59:59Z");
-        let expected = json!([
-            of(None, 1, [None, None], json!(null), 0),
-            of(
-                Some("jobs"),
-                2,
-                [Some("2023-11-14T22:12:20Z"), Some("2023-11-14T22:13:19Z")],
-                json!([1, 1]),
-                1
-            ),
-            of(Some("odd"), 1, [last, last], json!([1, 1]), 0),
-            of(
-                Some("orders"),
-                2,
-                [Some("2023-11-14T22:13:21Z"), Some("2023-11-14T22:14:21Z")],
-                json!([1, 3]),
-                0
-            ),
-        ]);
-        assert_eq!(serde_json::to_value(found).expect("JSON"), expected);
+        let found = sources.finish(&Vhost::ROOT).into_iter().map(|of| {
+            let time = |time: Option<String>| time.unwrap_or_default();
+            let (queue, earliest, latest) = (of.queue, time(of.earliest), time(of.latest));
+            let [least, most] = of.attempts.unwrap_or_default();
+            let (messages, overdue) = (of.messages, of.overdue);
+            format!("{queue:?} {messages} from {earliest} to {latest}, attempts {least}-{most}, overdue {overdue}")
+        });
+        insta::assert_snapshot!(found.collect::<Vec<_>>().join("\n"), @r#"
+        None 1 from  to , attempts 0-0, overdue 0
+        Some("jobs") 2 from 2023-11-14T22:12:20Z to 2023-11-14T22:13:19Z, attempts 1-1, overdue 1
+        Some("odd") 1 from 9999-12-31T23:59:59Z to 9999-12-31T23:59:59Z, attempts 1-1, overdue 0
+        Some("orders") 2 from 2023-11-14T22:13:21Z to 2023-11-14T22:14:21Z, attempts 1-3, overdue 0
+        "#);
     }
 }

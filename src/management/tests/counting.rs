@@ -2,15 +2,15 @@
 
 use super::*;
 use crate::amqp::ids::ShortStr;
-use crate::known::{Handlings, KnownQueues};
-use crate::machine::{DeadLetter, Outcome, Reason};
+use crate::known::{Handlings, Known};
+use crate::machine::{DeadLetter, Outcome, Reason, Wall};
 use crate::management::dead_letter_queues::Counting;
 
 #[tokio::test]
 async fn dead_letter_queues_are_counted_as_long_as_they_are_there() {
     let scene = Scene::open().await;
     let (vhost, queue) = (name("a/b"), name("dead.1"));
-    let known = KnownQueues::new(Handlings::of_tests());
+    let known = Known::new(Handlings::of_tests());
     let mut counting = Counting::new(&scene.management, &vhost, &known);
     let gone = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned();
     // Whether anything is parked there; nothing is yet.
@@ -18,7 +18,7 @@ async fn dead_letter_queues_are_counted_as_long_as_they_are_there() {
     assert!(counting.look().await);
     let asked = scene.asked.lock().expect("no panic").clone();
     assert!(asked.contains("/a%2Fb/dlx%2Dproxy%2Eparked?"), "{asked}");
-    known.hear(&vhost, &dead_letter(&queue));
+    known.hear(&vhost, Wall(0), &Arc::new(dead_letter(&queue)));
     let labels = "{vhost=\"a/b\",queue=\"dead.1\"}";
     let messages = format!("dlx_proxy_dead_letter_queue_messages{labels}");
     let oldest = format!("dlx_proxy_dead_letter_queue_oldest_seconds{labels}");

@@ -15,9 +15,9 @@ use super::super::watches::Live;
 use super::rights::not_asked;
 use super::{Answered, Api, Asked, json};
 use crate::amqp::ids::ShortStr;
+use crate::known::{Listed, MOST_DEATHS, Rate, RecentDeath, Told};
 use crate::letter::rfc_3339_millis;
 use crate::machine::Wall;
-use crate::recent::{Listed, MOST_DEATHS, Rate, RecentDeath, Told};
 
 mod live;
 
@@ -96,14 +96,14 @@ pub(super) async fn list(State(api): State<Api>, mut asked: Asked, headers: Head
         return Ok(as_they_come(live));
     }
     let vhost = &asked.place.vhost;
-    let (recent, limit) = (api.watches.recent(), limit.unwrap_or(LIMIT));
+    let limit = limit.unwrap_or(LIMIT);
     let Listed {
         deaths,
         mut next,
         missed,
     } = match after {
-        Some(after) => recent.list(vhost, after, MOST_DEATHS),
-        None => recent.newest(vhost, MOST_DEATHS),
+        Some(after) => api.known.recent().list(vhost, after, MOST_DEATHS),
+        None => api.known.recent().newest(vhost, MOST_DEATHS),
     };
     let queues = deaths.iter().map(|death| &death.dead.queue);
     let queues = queues.filter(|of| is_meant(&queue, of));
@@ -163,7 +163,7 @@ impl Api {
         queue: &Option<ShortStr>,
     ) -> Result<(Wall, Vec<Rate>, usize), Problem> {
         let now = self.looks.now();
-        let mut counted = self.watches.recent().rates(&asked.place.vhost, now);
+        let mut counted = self.known.recent().rates(&asked.place.vhost, now);
         let queues = counted.iter().filter_map(|rate| rate.queue.as_ref());
         let queues = queues.filter(|of| is_meant(queue, of));
         let readable = self.looks.readable(asked, queues);

@@ -235,28 +235,26 @@ impl Api {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::amqp::ids::ShortStr;
+    use crate::amqp::ids::name;
 
+    /// What is none is in `testdata/requests.txt`.
     #[test]
     fn an_empty_routing_key_is_one() {
-        let to = |query: &str| {
+        let exchange = |routing_key| Destination::Exchange {
+            exchange: name("x"),
+            routing_key,
+        };
+        for (query, expected) in [
+            ("", Destination::Source),
+            ("to-exchange=x", exchange(None)),
+            ("to-exchange=x&to-routing-key=", exchange(Some(name("")))),
+            (
+                "to-exchange=&to-routing-key=q",
+                Destination::Queue(name("q")),
+            ),
+        ] {
             let uri = format!("/api/v1/x?{query}").parse().expect("a URI");
-            destination(&mut Parameters::of(&uri))
-        };
-        let name = |text: &str| ShortStr::copy(text.as_bytes()).expect("short");
-        let exchange = |routing_key| {
-            Ok(Destination::Exchange {
-                exchange: name("x"),
-                routing_key,
-            })
-        };
-        assert_eq!(to(""), Ok(Destination::Source));
-        assert_eq!(to("to-exchange=x"), exchange(None));
-        assert_eq!(
-            to("to-exchange=x&to-routing-key="),
-            exchange(Some(ShortStr::EMPTY))
-        );
-        let queue = Ok(Destination::Queue(name("q")));
-        assert_eq!(to("to-exchange=&to-routing-key=q"), queue);
+            assert_eq!(destination(&mut Parameters::of(&uri)), Ok(expected));
+        }
     }
 }

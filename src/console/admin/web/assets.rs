@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 
 use axum::extract::Path;
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::super::api;
@@ -23,12 +23,7 @@ pub(super) static SCRIPT: LazyLock<Asset> =
 pub(super) static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon", "svg", "image/svg+xml", include_str!("icon.svg")));
 
-const HEADERS: [(HeaderName, &str); 4] = [
-    (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
-    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::CONTENT_SECURITY_POLICY, "default-src 'none'"),
-    (header::REFERRER_POLICY, "no-referrer"),
-];
+const FOR_GOOD: &str = "public, max-age=31536000, immutable";
 
 // === impl Asset ===
 
@@ -56,6 +51,6 @@ pub(super) async fn serve(Path(name): Path<String>) -> Response {
     };
     let kind = [(header::CONTENT_TYPE, asset.kind)];
     let mut answer = (kind, asset.content).into_response();
-    api::put(&mut answer, HEADERS);
+    api::protect(&mut answer, FOR_GOOD, "default-src 'none'");
     answer
 }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::text;
-use crate::recent::{MINUTES, MOST_SERIES, Rate};
+use crate::known::{MINUTES, MOST_SERIES, Rate};
 
 const MOST: usize = 20;
 /// Width of a bar with its gap.
@@ -84,16 +84,17 @@ fn last(rate: &Rate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::amqp::ids::ShortStr;
+    use crate::amqp::ids::name;
     use crate::machine::Reason;
 
+    /// Deaths in these minutes.
     fn rate(queue: &str, counts: &[(usize, u32)]) -> Rate {
         let mut per_minute = [0; MINUTES];
-        for (minute, count) in counts {
-            per_minute[*minute] = *count;
-        }
+        counts
+            .iter()
+            .for_each(|(minute, count)| per_minute[*minute] = *count);
         Rate {
-            queue: ShortStr::copy(queue.as_bytes()),
+            queue: Some(name(queue)),
             reason: Reason::Expired,
             per_minute,
         }
@@ -103,16 +104,13 @@ mod tests {
     fn a_chart_has_a_bar_for_each_minute_with_deaths_and_says_it_in_words() {
         let chart = chart(&rate("q", &[(0, 1), (57, 1000)]), 1001).into_string();
         assert_eq!(chart.matches("<rect").count(), 2);
-        assert!(
-            chart.contains("<rect x=\"0\" y=\"31\" width=\"3\" height=\"1\">"),
-            "{chart}"
-        );
-        assert!(
-            chart.contains("<rect x=\"228\" y=\"0\" width=\"3\" height=\"32\">"),
-            "{chart}"
-        );
-        let words = "1001 deaths in 60 minutes, at most 1000 in one, the last one 2 minutes ago";
-        assert!(chart.contains(words), "{chart}");
+        for part in [
+            "<rect x=\"0\" y=\"31\" width=\"3\" height=\"1\">",
+            "<rect x=\"228\" y=\"0\" width=\"3\" height=\"32\">",
+            "1001 deaths in 60 minutes, at most 1000 in one, the last one 2 minutes ago",
+        ] {
+            assert!(chart.contains(part), "{part} in {chart}");
+        }
     }
 
     #[test]
@@ -122,15 +120,10 @@ mod tests {
             .collect();
         let page = deaths(&rates).into_string();
         assert_eq!(page.matches("<svg").count(), MOST);
-        assert!(
-            page.contains("&lt;29&gt;") && !page.contains("&lt;9&gt;"),
-            "{page}"
-        );
+        let of_the_greatest = page.contains("&lt;29&gt;") && !page.contains("&lt;9&gt;");
+        assert!(of_the_greatest, "{page}");
         assert!(page.contains("45 more in 9 further"), "{page}");
-        assert!(
-            deaths(&rates[..1])
-                .into_string()
-                .contains("No message died")
-        );
+        let none = deaths(&rates[..1]).into_string();
+        assert!(none.contains("No message died"), "{none}");
     }
 }

@@ -6,7 +6,7 @@ use maud::html;
 use super::super::api::Asked;
 use super::super::parameters::Place;
 use super::page::{Trail, page};
-use super::{Answered, Api, paths, text};
+use super::{Answered, Api, paths, text, told};
 use crate::console::redrives::{Shown, State as Doing};
 use crate::letter::rfc_3339;
 use crate::machine::Wall;
@@ -26,7 +26,7 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
             h2 #progress { "Progress" }
             // A bar without a value moves by itself, so it has one.
             progress data-show="bar" aria-labelledby="progress" max=(shown.ready.unwrap_or(1).max(1)) value=(if has_ended { shown.ready.unwrap_or(1).max(1) } else { shown.seen }) {}
-            p.state role="status" aria-live="polite" { "It is " span data-show="state" { (word(shown.state)) } "." }
+            p.state role="status" aria-live="polite" { "It is " span data-show="state" { (told::word(&shown.state)) } "." }
             p.problem data-show="cause" hidden[shown.cause.is_none()] { (shown.cause.as_deref().map(text::visible).unwrap_or_default()) }
             dl.facts {
                 div { dt { "There when it began" } dd data-show="ready" { (shown.ready.map_or("unknown".to_owned(), text::number)) } }
@@ -55,15 +55,4 @@ fn title(shown: &Shown) -> String {
         _ => "Redrive",
     };
     format!("{what} {}", shown.id)
-}
-
-fn word(state: Doing) -> &'static str {
-    match state {
-        Doing::Running => "running",
-        Doing::Paused => "paused",
-        Doing::Waiting => "waiting",
-        Doing::Completed => "completed",
-        Doing::Cancelled => "cancelled",
-        Doing::Failed => "failed",
-    }
 }

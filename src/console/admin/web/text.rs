@@ -3,18 +3,7 @@
 
 use maud::{Markup, html};
 
-use crate::letter::is_harmless;
-
-pub(super) fn visible(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        match is_harmless(char) || matches!(char, '\n' | '\t') {
-            true => out.push(char),
-            false => out.extend(char.escape_default()),
-        }
-    }
-    out
-}
+pub(super) use crate::plain::lines as visible;
 
 pub(super) fn name(text: &str) -> Markup {
     match text {
@@ -81,27 +70,11 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_sees_is_written_as_an_escape() {
-        let hidden = [
-            '\u{61c}', '\u{200b}', '\u{200d}', '\u{200e}', '\u{2028}', '\u{2029}', '\u{202e}',
-            '\u{2060}', '\u{2064}', '\u{2066}', '\u{206f}', '\u{feff}', '\r', '\0',
-        ];
-        for hidden in hidden {
-            let shown = visible(&format!("a{hidden}b\n\té"));
-            assert_eq!(shown, format!("a{}b\n\té", hidden.escape_default()));
-        }
-    }
-
-    #[test]
     fn numbers_and_digits_are_grouped() {
-        assert_eq!(number(7), "7");
-        assert_eq!(number(123), "123");
-        assert_eq!(number(1234567), "1\u{202f}234\u{202f}567");
-        assert_eq!(
-            (duration(90), duration(120)),
-            ("90 s".to_owned(), "2 min".to_owned())
-        );
-        assert_eq!(duration(3 * 86_400), "3 days");
+        let numbers = [7, 123, 1_234_567].map(number);
+        assert_eq!(numbers, ["7", "123", "1\u{202f}234\u{202f}567"]);
+        let durations = [90, 120, 3 * 86_400].map(duration);
+        assert_eq!(durations, ["90 s", "2 min", "3 days"]);
         assert_eq!(hex_lines("00ff10"), "00 ff 10");
         assert_eq!(hex_lines(&"0".repeat(34)).lines().count(), 2);
     }

@@ -54,6 +54,11 @@ pub(super) fn facts(of: &impl Serialize, names: &str) -> Markup {
     }
 }
 
+/// As the API names one of several.
+pub(super) fn word(of: &impl Serialize) -> String {
+    value(of).as_str().unwrap_or_default().to_owned()
+}
+
 fn value(of: &impl Serialize) -> Value {
     serde_json::to_value(of).unwrap_or_default()
 }

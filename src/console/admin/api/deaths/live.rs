@@ -42,7 +42,7 @@ impl Live {
         after: Option<u64>,
         permit: Permit,
     ) -> Live {
-        let newest = || api.watches.recent().newest(&asked.place.vhost, 0).next;
+        let newest = || api.known.recent().newest(&asked.place.vhost, 0).next;
         let at = after.unwrap_or_else(newest);
         let mut live = Live {
             api,
@@ -85,8 +85,8 @@ impl Live {
     }
 
     async fn look(&mut self) {
-        let recent = self.api.watches.recent().clone();
-        let listed = recent.list(&self.asked.place.vhost, self.at, BATCH);
+        let (known, vhost) = (self.api.known.clone(), &self.asked.place.vhost);
+        let listed = known.recent().list(vhost, self.at, BATCH);
         if listed.missed {
             self.ready
                 .push_back(Event::default().event("missed").data("{}"));
@@ -95,7 +95,7 @@ impl Live {
             self.at = listed.next;
             let later = (Instant::now() + SIGN_OF_LIFE).min(self.until);
             tokio::select! {
-                () = recent.more(&self.asked.place.vhost, self.at) => {}
+                () = known.more(vhost, self.at) => {}
                 () = sleep_until(later) => self.sign_of_life(),
             }
             return;

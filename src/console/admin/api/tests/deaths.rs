@@ -7,20 +7,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::*;
-use crate::net::clock::Clock;
-
-use crate::amqp::ids::{Vhost, name};
-use crate::machine::{Cause, ClientConnection, DeadLetter, Outcome, Reason, Rejecter};
+use crate::known::Known;
+use crate::machine::{Cause, ClientConnection, DeadLetter, Outcome, Reason, Rejecter, Wall};
 
 const DEATHS: &str = "/api/v1/vhosts/%2F/deaths";
 const RATES: &str = "/api/v1/vhosts/%2F/deaths/rates";
-/// The number before the first one.
-const BEFORE: u64 = 1;
-
-fn api_of(broker: SocketAddr, watches: Watches) -> Router {
-    let (api, _) = parts(broker, 1, Duration::from_secs(20), watches);
-    alone(api)
-}
 
 /// Lets everybody in, and to the queue `mine`.
 pub(in crate::console::admin) async fn lenient() -> SocketAddr {
@@ -102,121 +93,90 @@ fn dead(queue: &str) -> Arc<DeadLetter> {
     })
 }
 
-pub(in crate::console::admin) fn add(recent: &RecentDeaths, queue: &str) {
-    recent.add(&Vhost::ROOT, Wall(61_000), &dead(queue));
+pub(in crate::console::admin) fn add(known: &Known, queue: &str) {
+    known.hear(&Vhost::ROOT, Wall(61_000), &dead(queue));
 }
 
-/// What died: `mine`, `theirs`, `mine`; in another vhost, too.
-fn died() -> (RecentDeaths, Watches) {
-    let recent = RecentDeaths::new(Wall(0));
+/// What died: `mine`, `theirs`, `mine`; in another vhost, too. And the number before the first one.
+async fn died() -> (Api, Router, u64) {
+    let (api, _) = api(&super::lenient().await);
+    let before = api.known.recent().newest(b"/", 0).next;
     for queue in ["mine", "theirs", "mine"] {
-        add(&recent, queue);
+        add(&api.known, queue);
     }
-    recent.add(&name("other"), Wall(61_000), &dead("mine"));
-    (recent.clone(), Watches::new(recent, 2))
-}
-
-fn numbers(body: &Value) -> Vec<u64> {
-    let deaths = body["deaths"].as_array().expect("a list");
-    let numbers = deaths.iter().map(|death| death["number"].as_u64());
-    numbers
-        .map(|number| number.expect("a number") - BEFORE)
-        .collect()
+    api.known.hear(&name("other"), Wall(61_000), &dead("mine"));
+    (api.clone(), alone(api), before)
 }
 
 #[tokio::test]
 async fn those_of_queues_that_the_user_may_read_are_listed() {
-    let (_, watches) = died();
-    let api = api_of(lenient().await, watches);
+    let (_, api, before) = died().await;
     for (query, expected, next) in [
         ("", &[1, 3][..], 4),
         ("?limit=1", &[3], 4),
-        ("?after=0&limit=1", &[1], 1),
-        ("?after=2", &[3], 4),
+        ("?after=BEFORE0&limit=1", &[1], 1),
+        ("?after=BEFORE2", &[3], 4),
         ("?queue=theirs", &[], 4),
-        ("?queue=mine&after=4", &[], 4),
+        ("?queue=mine&after=BEFORE4", &[], 4),
     ] {
-        let (status, body, _) = ask(&api, by("me", &format!("{DEATHS}{query}"), FAR)).await;
+        let (query, number) = match query.split_once("BEFORE") {
+            Some((first, rest)) => {
+                let (number, rest) = rest.split_at(1);
+                let number = before + number.parse::<u64>().expect("a digit");
+                (format!("{first}{number}{rest}"), number)
+            }
+            None => (query.to_owned(), 0),
+        };
+        let (status, body) = json_of(&api, by("me", &format!("{DEATHS}{query}"))).await;
         assert_eq!(status, 200, "{body}");
-        assert_eq!(
-            (numbers(&body), &body["missed"]),
-            (expected.to_vec(), &Value::from(false))
-        );
-        assert_eq!(body["next"], BEFORE + next, "{query}");
+        let deaths = body["deaths"].as_array().expect("a list").iter();
+        let numbers = deaths.map(|death| death["number"].as_u64().expect("a number") - before);
+        assert_eq!(numbers.collect::<Vec<_>>(), expected, "{query} {number}");
+        let end = (&body["missed"], &body["next"]);
+        assert_eq!(end, (&false.into(), &(before + next).into()), "{query}");
     }
 }
 
 #[tokio::test]
 async fn a_dead_letter_is_shown_with_who_rejected_it() {
-    let (_, watches) = died();
-    let api = api_of(lenient().await, watches);
-    let (_, body, _) = ask(&api, by("me", &format!("{DEATHS}?limit=1"), FAR)).await;
+    let (_, api, _) = died().await;
+    let (_, mut body) = json_of(&api, by("me", &format!("{DEATHS}?limit=1"))).await;
+    body["deaths"][0]["number"] = 4.into();
     insta::assert_snapshot!(body["deaths"][0], @r#"{"cause":"unroutable","exchange":"dlx","number":4,"octets":3,"outcome":"parked","queue":"mine","reason":"rejected","rejected-by":{"connection":"<worker>\\n","consumer":null,"held-ms":1500,"host":"192.0.2.7","user":null},"routing-key":"key","time":"1970-01-01T00:01:01.000Z"}"#);
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_does_not_learn_that_there_is_nothing() {
-    let (api, _) = api(broker(refusal(403, REFUSED)).await, 1);
-    for path in [DEATHS, RATES] {
-        let (status, body, _) = ask(&api, by("me", path, FAR)).await;
-        assert_eq!(status, 401, "{body}");
-    }
-}
-
-#[tokio::test]
-async fn a_bad_parameter_of_them_is_named() {
-    let (api, _) = api(nowhere(), 1);
-    for (path, words) in [
-        (format!("{DEATHS}?limit=1001"), "limit=1001: write a number"),
-        (format!("{DEATHS}?after=x"), "after=x: write a number"),
-        (format!("{RATES}?limit=1"), "limit: there is no such"),
-    ] {
-        let (status, body, _) = ask(&api, by("me", &path, FAR)).await;
-        let detail = body["detail"].as_str().expect("a detail");
-        assert!(status == 400 && detail.starts_with(words), "{body}");
-    }
-}
-
-#[tokio::test]
 async fn rates_are_those_of_queues_that_the_user_may_read() {
-    let recent = RecentDeaths::new(Wall(0));
-    let now = SystemClock::start().now().wall;
+    let (api, _) = api(&super::lenient().await);
+    let now = api.looks.now();
     for queue in ["mine", "theirs", "mine"] {
-        recent.add(&Vhost::ROOT, now, &dead(queue));
+        api.known.hear(&Vhost::ROOT, now, &dead(queue));
     }
-    let api = api_of(lenient().await, Watches::new(recent, 2));
-    let (status, body, _) = ask(&api, by("me", RATES, FAR)).await;
+    let (status, body) = json_of(&alone(api), by("me", RATES)).await;
     assert_eq!(status, 200, "{body}");
-    let rates = body["rates"].as_array().expect("a list");
-    assert_eq!(rates.len(), 1, "{body}");
-    assert_eq!(
-        (&rates[0]["queue"], &rates[0]["reason"]),
-        (&"mine".into(), &"rejected".into())
-    );
-    let counts = rates[0]["per-minute"].as_array().expect("a list");
-    let counts = counts.iter().map(|count| count.as_u64().expect("a number"));
+    let [rate] = &body["rates"].as_array().expect("a list")[..] else {
+        panic!("{body}");
+    };
+    let of = (&rate["queue"], &rate["reason"]);
+    assert_eq!(of, (&"mine".into(), &"rejected".into()));
+    let counts = rate["per-minute"].as_array().expect("a list").iter();
+    let counts = counts.map(|count| count.as_u64().expect("a number"));
     assert_eq!((counts.len(), counts.sum::<u64>()), (60, 2));
 }
 
 /// One live answer.
 async fn live(api: &Router, path: &str, last: Option<u64>) -> Response {
-    let mut request = by("me", path, FAR);
-    let headers = request.headers_mut();
-    headers.insert(
-        header::ACCEPT,
-        HeaderValue::from_static("text/event-stream"),
-    );
+    let mut request = by("me", path);
+    put(&mut request, "accept", "text/event-stream");
     if let Some(last) = last {
-        headers.insert("last-event-id", last.into());
+        put(&mut request, "last-event-id", &last.to_string());
     }
-    let router = hyper_util::service::TowerToHyperService::new(api.clone());
-    let answer = hyper::service::Service::call(&router, request).await;
-    answer.expect("infallible")
+    super::answer(api, request).await
 }
 
 /// The next event, as it is written; none behind the last.
 async fn next(body: &mut Body) -> Option<String> {
-    let frame = timeout(Duration::from_secs(20), body.frame()).await;
+    let frame = timeout(LONG, body.frame()).await;
     let frame = frame.expect("in time")?.expect("infallible");
     let data = frame.into_data().expect("data").to_vec();
     Some(String::from_utf8(data).expect("UTF-8"))
@@ -224,20 +184,21 @@ async fn next(body: &mut Body) -> Option<String> {
 
 #[tokio::test]
 async fn they_are_told_as_they_come() {
-    let (recent, watches) = died();
-    let api = api_of(lenient().await, watches.clone());
+    let (Api { known, watches, .. }, api, before) = died().await;
     let answer = live(&api, DEATHS, None).await;
     assert_eq!(answer.headers()[header::CONTENT_TYPE], "text/event-stream");
     let mut body = answer.into_body();
-    assert_eq!(next(&mut body).await.as_deref(), Some("id: 5\n: \n\n"));
-    add(&recent, "theirs");
-    add(&recent, "mine");
+    let sign_of_life = format!("id: {}\n: \n\n", before + 4);
+    assert_eq!(next(&mut body).await, Some(sign_of_life));
+    add(&known, "theirs");
+    add(&known, "mine");
     let event = next(&mut body).await.expect("an event");
     let (head, data) = event.split_once("data: ").expect("data");
-    assert_eq!(head, "id: 7\nevent: death\n");
+    assert_eq!(head, format!("id: {}\nevent: death\n", before + 6));
     let data: Value = serde_json::from_str(data).expect("JSON");
     assert_eq!(data["queue"], "mine");
     // One more than there may be.
+    let _second = live(&api, DEATHS, None).await;
     assert_eq!(live(&api, DEATHS, None).await.status(), 503);
     watches.end();
     assert_eq!(next(&mut body).await, None);
@@ -245,44 +206,35 @@ async fn they_are_told_as_they_come() {
 
 #[tokio::test]
 async fn who_comes_back_goes_on_where_it_was() {
-    let (_, watches) = died();
-    let api = api_of(lenient().await, watches);
-    let mut body = live(&api, &format!("{DEATHS}?after=0"), Some(BEFORE + 1))
-        .await
-        .into_body();
-    assert_eq!(next(&mut body).await.as_deref(), Some("id: 2\n: \n\n"));
+    let (_, api, before) = died().await;
+    let path = format!("{DEATHS}?after={before}");
+    let mut body = live(&api, &path, Some(before + 1)).await.into_body();
+    let sign_of_life = format!("id: {}\n: \n\n", before + 1);
+    assert_eq!(next(&mut body).await, Some(sign_of_life));
     let event = next(&mut body).await.expect("an event");
-    assert!(event.starts_with("id: 4\nevent: death\n"), "{event}");
-    drop(body);
+    let begins = format!("id: {}\nevent: death\n", before + 3);
+    assert!(event.starts_with(&begins), "{event}");
     // A number of another process.
-    let mut body = live(&api, DEATHS, Some(1_000)).await.into_body();
+    let mut body = live(&api, DEATHS, Some(before + 1_000)).await.into_body();
     next(&mut body).await;
     let missed = next(&mut body).await;
     assert_eq!(missed.as_deref(), Some("event: missed\ndata: {}\n\n"));
     let event = next(&mut body).await.expect("an event");
-    assert!(event.starts_with("id: 2\n"), "{event}");
-}
-
-#[tokio::test]
-async fn a_live_answer_needs_the_broker() {
-    let (_, watches) = died();
-    let api = api_of(nowhere(), watches);
-    assert_eq!(live(&api, DEATHS, None).await.status(), 502);
+    assert!(
+        event.starts_with(&format!("id: {}\n", before + 1)),
+        "{event}"
+    );
 }
 
 /// Whoever listens comes back later, and has missed nothing.
 #[tokio::test]
 async fn a_live_answer_ends_when_the_broker_cannot_be_asked() {
-    let (recent, watches) = died();
-    add(&recent, "away");
-    let api = api_of(lenient().await, watches);
-    let last = BEFORE + 3;
-    let mut body = live(&api, DEATHS, Some(last)).await.into_body();
+    let (Api { known, .. }, api, before) = died().await;
+    add(&known, "away");
+    let mut body = live(&api, DEATHS, Some(before + 3)).await.into_body();
     next(&mut body).await;
     let problem = next(&mut body).await.expect("an event");
-    assert!(
-        problem.starts_with("event: problem\ndata: \"541 INTERNAL_ERROR"),
-        "{problem}"
-    );
+    let begins = "event: problem\ndata: \"541 INTERNAL_ERROR";
+    assert!(problem.starts_with(begins), "{problem}");
     assert_eq!(next(&mut body).await, None);
 }

@@ -1,17 +1,30 @@
-//! What is remembered of dead letters, as a plain value: a ring per vhost, and counts per minute.
+//! The last dead letters of each vhost, with who rejected them, for people who watch: a plain value, with a ring per vhost, and counts per minute.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::RecentDeath;
-use super::rates::{Rate, Rates};
 use crate::amqp::ids::Vhost;
 use crate::machine::{DeadLetter, Wall};
+
+mod rates;
+
+pub use rates::{MINUTES, MOST_SERIES, Rate};
+
+use rates::Rates;
 
 /// Per vhost; a new one replaces the oldest.
 pub const MOST_DEATHS: usize = 1000;
 /// A new vhost replaces the one without deaths for longest.
 pub const MOST_VHOSTS: usize = 50;
+
+/// Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecentDeath {
+    /// Increases over all vhosts, and over earlier processes as far as the wall clock allows.
+    pub number: u64,
+    pub at: Wall,
+    pub dead: Arc<DeadLetter>,
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
@@ -22,7 +35,7 @@ pub struct Listed {
 }
 
 #[derive(Debug)]
-pub(super) struct Memory {
+pub struct Recent {
     last: u64,
     /// Up to this number, deaths of forgotten vhosts are unknown.
     forgotten: u64,
@@ -36,20 +49,20 @@ struct OfVhost {
     rates: Rates,
 }
 
-// === impl Memory ===
+// === impl Recent ===
 
-impl Memory {
+impl Recent {
     /// Numbers start from this time, so they exceed those of earlier processes.
-    pub(super) fn new(began: Wall) -> Memory {
+    pub fn new(began: Wall) -> Recent {
         let first = began.0.saturating_mul(1000).max(1);
-        Memory {
+        Recent {
             last: first,
             forgotten: first,
             vhosts: BTreeMap::new(),
         }
     }
 
-    pub(super) fn add(&mut self, vhost: &Vhost, at: Wall, dead: Arc<DeadLetter>) {
+    pub fn add(&mut self, vhost: &Vhost, at: Wall, dead: Arc<DeadLetter>) {
         self.last += 1;
         if !self.vhosts.contains_key(vhost) && self.vhosts.len() >= MOST_VHOSTS {
             self.forget_the_quietest();
@@ -83,7 +96,8 @@ impl Memory {
         }
     }
 
-    pub(super) fn list(&self, vhost: &[u8], after: u64, most: usize) -> Listed {
+    /// Deaths after that number (0: from the beginning), the oldest first.
+    pub fn list(&self, vhost: &[u8], after: u64, most: usize) -> Listed {
         let (from, known) = self.from(after);
         let of = self.vhosts.get(vhost);
         let lost = of.map_or(self.forgotten, |of| of.lost);
@@ -101,7 +115,8 @@ impl Memory {
         }
     }
 
-    pub(super) fn newest(&self, vhost: &[u8], most: usize) -> Listed {
+    /// The last deaths, the oldest of them first.
+    pub fn newest(&self, vhost: &[u8], most: usize) -> Listed {
         let of = self.vhosts.get(vhost).map(|of| {
             let before = of.deaths.len().saturating_sub(most);
             of.deaths.range(before..).cloned()
@@ -119,7 +134,7 @@ impl Memory {
         of.is_some_and(|of| of.behind(from).next().is_some())
     }
 
-    pub(super) fn rates(&self, vhost: &[u8], now: Wall) -> Vec<Rate> {
+    pub fn rates(&self, vhost: &[u8], now: Wall) -> Vec<Rate> {
         let of = self.vhosts.get(vhost);
         of.map(|of| of.rates.list(now)).unwrap_or_default()
     }
@@ -142,3 +157,6 @@ impl OfVhost {
         self.deaths.range(before..)
     }
 }
+
+#[cfg(test)]
+mod tests;
