@@ -38,4 +38,6 @@ pub mod pulse;
 pub mod recorder;
 pub mod registry;
 pub mod session;
+#[cfg(test)]
+mod tables;
 pub mod walk;

@@ -7,9 +7,7 @@ use crate::amqp::ids::ShortStr;
 use crate::dead_letter::retries::{
     Attempts, BackOff, Counts, OnCrash, Retries, RetryType, Returned,
 };
-use crate::dead_letter::{
-    CameBack, Death, Dialect, Disposal, Lookup, Return, Rules, come_back, give_back,
-};
+use crate::dead_letter::{Death, Dialect, Disposal, Lookup, Return, Rules, come_back, give_back};
 use crate::machine::{Publication, Purpose, Reason, Wall};
 
 use super::broker::{Broker, Event};
@@ -40,8 +38,8 @@ pub(super) const BROKERS: [Broker; 4] = [
     },
 ];
 
-/// A second's delay after each return, `limit` times.
-pub(super) fn after_a_second(limit: Option<u64>) -> Retries {
+/// A second's delay after each return.
+fn after_a_second() -> Retries {
     Retries {
         back_off: Some(BackOff {
             after: RetryType::All,
@@ -49,7 +47,7 @@ pub(super) fn after_a_second(limit: Option<u64>) -> Retries {
             max: SECOND,
             multiplier: Some(1),
         }),
-        limit,
+        limit: None,
         counts: Counts::All,
         on_crash: OnCrash::Requeue,
     }
@@ -84,8 +82,8 @@ pub(super) fn returned<'a>(
 }
 
 /// It goes away for a second.
-pub(super) fn sent(of: &Return<'_>, lookup: &Lookup, rules: &Rules) -> Publication {
-    let disposal = give_back(of, &after_a_second(None), lookup, rules, OWN, NOW);
+pub(super) fn sent(of: &Return<'_>, rules: &Rules) -> Publication {
+    let disposal = give_back(of, &after_a_second(), &Lookup::NoExchange, rules, OWN, NOW);
     match disposal {
         Some(Disposal::Retry(publication)) => {
             assert_eq!(publication.purpose, Purpose::Delay(SECOND));
@@ -93,11 +91,6 @@ pub(super) fn sent(of: &Return<'_>, lookup: &Lookup, rules: &Rules) -> Publicati
         }
         other => panic!("{other:?}"),
     }
-}
-
-/// As it comes out of the delay queue at that time.
-pub(super) fn let_go(broker: Broker, away: &Content, at: Wall) -> Content {
-    died(broker, away, ("dlx-proxy.delay.1000", Reason::Expired), at)
 }
 
 /// As it comes out of that queue, where it died of that.
@@ -114,42 +107,26 @@ pub(super) fn died(
         exchange: "dlx-proxy.delay".to_owned(),
         key: "1000".to_owned(),
         time: at.seconds(),
+        expiration: None,
     };
     broker.kill(&mut stored, &death);
     broker.deliver(&stored)
 }
 
-/// What the intake makes of it then.
-pub(super) fn judged(content: &Content, rules: &Rules, at: Wall) -> Option<CameBack> {
-    let is_delay_queue = |queue: &[u8]| queue.starts_with(b"dlx-proxy.delay.");
+/// It comes back a second after it was returned.
+pub(super) fn back(broker: Broker, away: &Content, rules: &Rules) -> Publication {
+    let now = NOW.after(SECOND);
+    let died = died(broker, away, ("dlx-proxy.delay.1000", Reason::Expired), now);
     let by_exchange = |queue: &[u8]| ShortStr::new([b"dlx-proxy.return/", queue].concat());
     let nowhere = |_: &[u8]| Lookup::NoExchange;
-    come_back(
-        content,
-        rules,
-        OWN,
-        is_delay_queue,
-        by_exchange,
-        nowhere,
-        at,
-    )
-}
-
-/// It comes back a second after it was returned.
-pub(super) fn back(content: &Content, rules: &Rules) -> Publication {
-    let came_back = judged(content, rules, NOW.after(SECOND)).expect("it is ours");
-    match came_back.disposal {
-        Disposal::Retry(publication) => {
-            assert_eq!(publication.purpose, Purpose::Return);
-            assert_eq!(publication.queue, came_back.queue);
-            publication
-        }
+    let came_back = come_back(&died, rules, OWN, |_| true, by_exchange, nowhere, now);
+    match came_back.expect("it is ours").disposal {
+        Disposal::Retry(publication) => publication,
         other => panic!("{other:?}"),
     }
 }
 
 /// All of that: what is in its queue then.
 pub(super) fn round(broker: Broker, of: &Return<'_>, rules: &Rules) -> Publication {
-    let away = sent(of, &Lookup::NoExchange, rules);
-    back(&let_go(broker, &away.content, NOW.after(SECOND)), rules)
+    back(broker, &sent(of, rules).content, rules)
 }

@@ -22,6 +22,7 @@ pub(super) struct Event {
     pub(super) exchange: String,
     pub(super) key: String,
     pub(super) time: u64,
+    pub(super) expiration: Option<String>,
 }
 
 /// One entry of x-death, as text.
@@ -33,6 +34,7 @@ pub(super) struct Known {
     exchange: String,
     keys: Vec<String>,
     time: u64,
+    expiration: Option<String>,
 }
 
 /// A message in a queue.
@@ -58,6 +60,7 @@ pub(super) fn record(dialect: Dialect, before: &[Known], event: &Event) -> Vec<K
         exchange: event.exchange.clone(),
         keys: vec![event.key.clone()],
         time: event.time,
+        expiration: event.expiration.clone(),
     });
     first.count += 1;
     let mut others: Vec<Known> = before
@@ -94,6 +97,7 @@ impl Known {
             exchange: text(field(b"exchange")),
             keys: keys.values().map(|key| text(key.unwrap())).collect(),
             time: field(b"time").as_timestamp().unwrap(),
+            expiration: table.get(b"original-expiration").unwrap().map(text),
         }
     }
 
@@ -104,6 +108,9 @@ impl Known {
             keys.longstr(key.as_bytes());
         }
         let mut table = TableBuilder::default();
+        if let Some(expiration) = &self.expiration {
+            table.longstr(b"original-expiration", expiration.as_bytes());
+        }
         table
             .long(b"count", self.count)
             .longstr(b"reason", self.reason.as_bytes())

@@ -15,7 +15,7 @@ use crate::machine::{Publication, Reason};
 
 use super::anything::{table, x_death};
 use super::message::{content, deaths};
-use super::property::rules;
+use super::walk::rules;
 
 const OWN: &[u8] = b"dlx-proxy";
 const DIALECTS: [Dialect; 3] = [Dialect::V3, Dialect::V3_13, Dialect::V4];
@@ -188,67 +188,7 @@ proptest! {
     }
 }
 
-#[test]
-fn field_order_and_types_are_the_brokers() {
-    let publication = |dialect| planned(dialect, &with_headers(Vec::new()), false).unwrap();
-    let newest = |dialect| {
-        let after = headers(&publication(dialect).content.properties);
-        let array = Table(&after)
-            .get(X_DEATH)
-            .unwrap()
-            .and_then(Value::as_array)
-            .unwrap();
-        let entry = array.values().next().unwrap().unwrap().as_table().unwrap();
-        let fields = fields(entry.0);
-        fields
-            .iter()
-            .map(|field| {
-                format!(
-                    "{}:{}",
-                    field.name.escape_ascii(),
-                    char::from(field.value.tag)
-                )
-            })
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    let event = "count:l reason:S queue:S time:T exchange:S routing-keys:A";
-    assert_eq!(
-        newest(Dialect::V3),
-        format!("{event} original-expiration:S")
-    );
-    assert_eq!(
-        newest(Dialect::V3_13),
-        format!("original-expiration:S {event}")
-    );
-    assert_eq!(
-        newest(Dialect::V4),
-        format!("original-expiration:S {event}")
-    );
-}
-
 /// lapin's parser overflows the stack at a thousand.
-/// Of 3.13, where the first death is one of a message without an array of deaths: a private history may remember an older one.
-#[test]
-fn a_first_death_is_written_once() {
-    let mut deaths = ArrayBuilder::default();
-    deaths.table(TableBuilder::default().longstr(b"queue", b"old"));
-    let mut history = TableBuilder::default();
-    history
-        .array(X_DEATH, &deaths)
-        .longstr(b"x-first-death-queue", b"old");
-    let mut table = TableBuilder::default();
-    table.table(private::HISTORY, &history);
-    let planned = planned(Dialect::V3_13, &with_headers(table.finish()), false);
-    let table = headers(&planned.expect("a plan").content.properties);
-    let first: Vec<_> = fields(&table)
-        .into_iter()
-        .filter(|field| field.name == b"x-first-death-queue")
-        .map(|field| field.value.data)
-        .collect();
-    assert_eq!(first, [b"old"]);
-}
-
 #[test]
 fn twenty_thousand_nested_tables_are_walked() {
     let mut nested: Vec<u8> = Vec::new();

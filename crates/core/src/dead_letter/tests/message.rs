@@ -5,6 +5,7 @@
 //! `own-deaths` in ours; `private=same` is a private history as the proxy writes it beside these headers, `private=[…]` an older one.
 //! `private-user=bob` is the user-id that the proxy hides, `-` that there was none.
 //! `time=l:5` is `x-opt-delivery-time` with that type code and value, `own-time=l:5` the same under its private name.
+//! `mark=l:7` is the count of a redriven message, as that type. `odd` is a header of no type, and what is `torn` lacks its last octet.
 //! `lap=[b, a] lap-of=(x, k, 2)` is a lap of these queues, published to x with k after two deaths; `lap-set=[b, k2]`: a policy of the
 //! broker's set the key k2 in b.
 
@@ -19,10 +20,10 @@ use crate::dead_letter::{delivery_time, private, remembered};
 
 use super::script::{Words, entries, list, parts};
 
-pub(super) struct Message {
-    pub(super) exchange: String,
-    pub(super) key: String,
-    pub(super) content: Content,
+pub(crate) struct Message {
+    pub(crate) exchange: String,
+    pub(crate) key: String,
+    pub(crate) content: Content,
 }
 
 /// What a name looks like in a table.
@@ -41,7 +42,7 @@ pub(super) fn content(edit: &Edit) -> Content {
     }
 }
 
-pub(super) fn build(line: &str) -> Message {
+pub(crate) fn build(line: &str) -> Message {
     let mut words = Words::of(line);
     assert_eq!(words.verb, "message");
     let mut headers = TableBuilder::default();
@@ -84,7 +85,18 @@ pub(super) fn build(line: &str) -> Message {
             event_headers(&mut headers, names, &event);
         }
     }
+    if let Some(count) = words.take("mark") {
+        let mut mark = TableBuilder::default();
+        if !count.is_empty() {
+            mark.members(&typed(b"count", &count));
+        }
+        headers.table(private::REDRIVEN, &mark);
+        any = true;
+    }
     let mut headers = headers.finish();
+    if words.flag("odd") {
+        headers.extend(b"\x01aZ");
+    }
     if let Some(history) = words.take("private") {
         let forget = words.flag("forget");
         let copy = if history == "same" {
@@ -143,10 +155,14 @@ pub(super) fn build(line: &str) -> Message {
         user_id: set(words.take("user")),
         ..Edit::default()
     };
+    let mut content = content(&edit);
+    if words.flag("torn") {
+        content.properties.truncate(content.properties.len() - 1);
+    }
     let message = Message {
         exchange: words.take("exchange").unwrap_or_default(),
         key: words.take("key").unwrap_or_default(),
-        content: content(&edit),
+        content,
     };
     words.done();
     message
@@ -176,6 +192,14 @@ fn event_headers(headers: &mut TableBuilder, names: [&[u8]; 3], event: &str) {
     }
 }
 
+/// `a^256` is a name of so many of these.
+fn long(name: &str) -> String {
+    match name.split_once('^') {
+        Some((part, times)) => part.repeat(times.parse().unwrap()),
+        None => name.to_owned(),
+    }
+}
+
 pub(super) fn deaths(text: &str, own: bool) -> ArrayBuilder {
     let mut array = ArrayBuilder::default();
     for entry in entries(text) {
@@ -194,7 +218,7 @@ fn entry_table(mut words: Words, own: bool) -> TableBuilder {
     let (reason, count) = rest
         .split_once('*')
         .map_or((rest, None), |(r, n)| (r, Some(n)));
-    let (queue, reason) = (queue.to_owned(), reason.to_owned());
+    let (queue, reason) = (long(queue), reason.to_owned());
     let count = count.map(|n| n.parse::<i64>().unwrap());
     let (time, exchange) = (words.take("t"), words.take("x"));
     let (keys, expiration) = (words.take("k"), words.take("oe"));
@@ -224,7 +248,7 @@ fn entry_table(mut words: Words, own: bool) -> TableBuilder {
             ("count", None, Some(text), ..) => drop(table.longstr(field, text.as_bytes())),
             ("time", _, _, Some(time), _) => drop(table.timestamp(field, time.parse().unwrap())),
             ("routing-keys", .., Some(keys)) => {
-                let keys = list(keys);
+                let keys: Vec<_> = list(keys).iter().map(|key| long(key)).collect();
                 let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
                 table.array(field, &longstrs(&keys));
             }

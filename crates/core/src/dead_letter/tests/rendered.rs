@@ -1,6 +1,5 @@
 //! Messages as text: the other way round.
 
-use crate::amqp::content::Content;
 use crate::amqp::properties::{Properties, Property};
 use crate::amqp::table::{Field, Table, Value};
 use crate::dead_letter::headers::{X_DEATH, X_FIRST_DEATH};
@@ -58,9 +57,8 @@ pub(super) fn render(properties: &[u8]) -> String {
             let kept = kept.join(" ");
             out += &format!("\n{name}  {queues} of=({exchange}, {key}, {deaths}) {kept}");
             out.truncate(out.trim_end().len());
-        } else if field.name == private::RETRY {
-            let said = value.as_table().unwrap().fields();
-            let said = said.map(|field| field.unwrap()).map(member);
+        } else if let Some(said) = value.as_table() {
+            let said = said.fields().map(|field| field.unwrap()).map(member);
             out += &format!("\n{name}  {}", said.collect::<Vec<_>>().join(" "));
         } else {
             out += &format!("\n{name}  {}", show(value));
@@ -69,7 +67,7 @@ pub(super) fn render(properties: &[u8]) -> String {
     out
 }
 
-/// A member of the table of a retry. Of the headers that wait in it their names are enough.
+/// A member of a table. Of the headers that wait in it their names are enough.
 fn member(field: Field<'_>) -> String {
     let name = quoted(field.name);
     match (field.value.tag, field.value.as_table()) {
@@ -136,14 +134,4 @@ fn entry(table: Table<'_>) -> String {
         }
     }
     out
-}
-
-/// The line of a header, as tables show it.
-pub(super) fn line(content: &Content, name: &str) -> Option<String> {
-    let rendered = render(&content.properties);
-    let start = format!("{name}  ");
-    rendered
-        .lines()
-        .find_map(|line| line.strip_prefix(&start))
-        .map(str::to_owned)
 }

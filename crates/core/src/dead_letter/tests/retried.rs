@@ -1,15 +1,11 @@
-//! The blocks of `testdata/retries.txt`: `delays` of one return after the other, the `verdict` of one, and `return`, with the message.
+//! What tables say of retries: `delays` of one return after the other, and the `verdict` of one.
 
 use std::time::Duration;
 
-use crate::amqp::ids::ShortStr;
 use crate::dead_letter::retries::{
     Attempts, BackOff, Counts, OnCrash, Retries, RetryType, Returned, Verdict,
 };
-use crate::dead_letter::{Disposal, Lookup, Return, Rules, give_back};
 
-use super::away::{self, NOW, OWN};
-use super::message::Message;
 use super::script::Words;
 
 /// What has no message.
@@ -45,26 +41,7 @@ pub(super) fn answer(mut words: Words) -> String {
     }
 }
 
-/// What becomes of a message that was returned to its queue, which has no dead-letter exchange.
-pub(super) fn returned(mut words: Words, message: &Message, rules: &Rules) -> Option<Disposal> {
-    let retries = retries(&mut words);
-    let (before, returned) = (before(&mut words), verb(&mut words));
-    let queue = ShortStr::copy(words.take("queue").unwrap().as_bytes()).unwrap();
-    let queue_ttl = number(&mut words, "ttl").map(Duration::from_millis);
-    let by = words.take("by-exchange");
-    words.done();
-    let by = by.map(|name| ShortStr::copy(name.as_bytes()).unwrap());
-    let of = Return {
-        returned,
-        attempts: before,
-        queue_ttl,
-        by_exchange: by.as_ref(),
-        ..away::returned(&queue, (&message.exchange, &message.key), &message.content)
-    };
-    give_back(&of, &retries, &Lookup::NoExchange, rules, OWN, NOW)
-}
-
-fn retries(words: &mut Words) -> Retries {
+pub(super) fn retries(words: &mut Words) -> Retries {
     let millis = |words: &mut Words, name| number(words, name).map(Duration::from_millis);
     let (min, max) = (millis(words, "min"), millis(words, "max"));
     let multiplier = number(words, "multiplier").map(|number| number.try_into().unwrap());
@@ -89,7 +66,7 @@ fn retries(words: &mut Words) -> Retries {
     }
 }
 
-fn before(words: &mut Words) -> Attempts {
+pub(super) fn before(words: &mut Words) -> Attempts {
     let mut count = |name| number(words, name).unwrap_or(0);
     attempts(count("all"), count("failed"))
 }
@@ -98,14 +75,14 @@ fn attempts(all: u64, failed: u64) -> Attempts {
     Attempts { all, failed }
 }
 
-fn verb(words: &mut Words) -> Returned {
+pub(super) fn verb(words: &mut Words) -> Returned {
     match words.take("by").as_deref() {
-        Some("nack") => Returned::ByNack,
+        None | Some("nack") => Returned::ByNack,
         Some("reject") => Returned::ByReject,
         other => panic!("by={other:?}"),
     }
 }
 
-fn number(words: &mut Words, name: &str) -> Option<u64> {
+pub(super) fn number(words: &mut Words, name: &str) -> Option<u64> {
     Some(words.take(name)?.parse().unwrap())
 }
