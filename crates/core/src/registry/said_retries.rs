@@ -258,6 +258,3 @@ pub fn without(arguments: &[u8], queue_type: QueueType) -> Option<Vec<u8>> {
     }
     Table(arguments).without(|name| OF_QUORUM_QUEUES.contains(&name))
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,8 +4,6 @@ mod brokers;
 mod channel_limits;
 mod handling;
 mod property;
-mod redeclared;
 mod registry;
-mod retries;
 mod table;
 mod words;

@@ -1,6 +1,5 @@
-//! Runs the blocks of `testdata/conflicts.txt` (`UPDATE=1` rewrites their answers), and what a table does not show.
+//! Runs the table of conflicts, and what it does not show.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use super::fact::Source;
@@ -13,25 +12,11 @@ use crate::registry::{Declared, Form};
 
 #[test]
 fn conflicts_end_as_the_table_says() {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("src/registry/catalogue/testdata/conflicts.txt");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let blocks: Vec<_> = text.trim_end().split("\n\n").map(answered).collect();
-    let answered = blocks.join("\n\n") + "\n";
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, &answered).unwrap();
-    }
-    for (is, expected) in answered.split("\n\n").zip(text.split("\n\n")) {
-        assert_eq!(is, expected);
-    }
-}
-
-fn answered(block: &str) -> String {
-    let (asked, _) = block.split_once("\n----").expect("a block has answers");
-    let catalogue = Catalogue::default();
-    let answers = asked.lines().filter_map(|line| answer(&catalogue, line));
-    let answers: Vec<_> = answers.collect();
-    format!("{asked}\n----\n{}", answers.join("\n"))
+    crate::tables::hold("registry/catalogue/testdata", |lines| {
+        let catalogue = Catalogue::default();
+        let answers = lines.iter().filter_map(|line| answer(&catalogue, line));
+        answers.collect::<Vec<_>>().join("\n")
+    });
 }
 
 fn answer(catalogue: &Catalogue, line: &str) -> Option<String> {
@@ -43,7 +28,6 @@ fn answer(catalogue: &Catalogue, line: &str) -> Option<String> {
     };
     let intake = |exchange: &str| (exchange != "none").then(|| name(exchange));
     match words[..] {
-        ["#", ..] => {}
         ["ask"] => {
             return Some(
                 catalogue

@@ -1,28 +1,25 @@
-//! Runs the blocks of `testdata/*.txt`. `UPDATE=1` rewrites their answers; a human reads the diff.
-//!
-//! A block is a comment with the rule's number, lines, `----` and the answers: each line that asks has one, in order.
+//! Runs the tables. A block is a comment with the rule's number, lines, `----` and the answers: each line that asks has one, in order.
 
-use std::path::Path;
-
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{ShortStr, Vhost, name};
 use crate::amqp::version::Version;
+use crate::dead_letter::retries::{Counts, OnCrash, Retries, RetryType};
 use crate::dead_letter::{Lookup, Target};
 use crate::machine::Fallback;
 use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
 use crate::registry::broker_policy::BrokerPolicies;
-use crate::registry::generated;
 use crate::registry::handling::Circumstances;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{
     ApplyTo, BadPattern, Definition, Mode, Pattern, Policies, Policy, Queue,
 };
+use crate::registry::redeclared::Existing;
 use crate::registry::refusal::{
     There, decode_names_in, ends_knowledge, is_channel_limit, refused_type, seen_with, there,
 };
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::wording::Wording;
-use crate::registry::{Declared, Form};
+use crate::registry::{Declared, Form, generated, in_vain, said_retries};
 
 use super::brokers;
 use super::handling::handled;
@@ -30,47 +27,11 @@ use super::words::{Line, quoted, show_arguments};
 
 #[test]
 fn rules_hold_as_the_tables_say() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/registry/testdata");
-    let mut files: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|file| file.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|end| end == "txt"))
-        .collect();
-    files.sort();
-    assert!(!files.is_empty(), "no tables");
-    let mut wrong = Vec::new();
-    for path in files {
-        let text = std::fs::read_to_string(&path).unwrap();
-        let answered = answer_all(&text);
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(&path, answered).unwrap();
-        } else if answered != text {
-            let blocks = text
-                .trim_end()
-                .split("\n\n")
-                .zip(answered.trim_end().split("\n\n"));
-            for (expected, got) in blocks.filter(|(expected, got)| expected != got) {
-                wrong.push(format!(
-                    "{}:\n{expected}\n>>>> is now\n{got}",
-                    path.display()
-                ));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
-}
-
-fn answer_all(text: &str) -> String {
-    let blocks = text.trim_end().split("\n\n").map(|block| {
-        let Some((asked, _)) = block.split_once("\n----") else {
-            return block.to_owned(); // only a comment
-        };
-        let lines = asked.lines().filter(|line| !line.starts_with('#'));
+    crate::tables::hold("registry/testdata", |lines| {
         let mut scene = Scene::default();
-        let answers: Vec<_> = lines.filter_map(|line| scene.line(line)).collect();
-        format!("{asked}\n----\n{}", answers.join("\n"))
+        let answers: Vec<_> = lines.iter().filter_map(|line| scene.line(line)).collect();
+        answers.join("\n")
     });
-    blocks.collect::<Vec<_>>().join("\n\n") + "\n"
 }
 
 /// What is not UTF-8 as `\xNN`.
@@ -88,11 +49,11 @@ struct Scene {
     policies: Vec<Policy>,
     /// Lines that say them.
     broker_policies: Vec<Line>,
+    /// Both in force; the broker's are not known before a line says one.
+    live: LivePolicies,
     /// The global one.
     mode: Option<Mode>,
-    version: Option<Vec<u8>>,
-    /// The broker's policies are not known.
-    unread: bool,
+    version: Option<Version>,
     arguments: Vec<u8>,
 }
 
@@ -134,6 +95,7 @@ impl Scene {
                     Ok(policy) => self.policies.push(policy),
                     Err(bad) => return Some(bad.to_string()),
                 }
+                self.live.set_ours(self.policies());
                 None
             }
             "mode" => {
@@ -142,19 +104,49 @@ impl Scene {
             }
             "broker-policy" => {
                 self.broker_policies.push(line);
+                self.live.set_brokers(brokers::read(&self.broker_policies));
+                None
+            }
+            "no-broker-policy" => {
+                self.live.set_brokers(brokers::read(&[]));
                 None
             }
             "dies" => Some(self.dies(&line)),
             "left" => Some(self.left(&line)),
-            "effective" => Some(self.effective(&line)),
+            "effective" => {
+                let brokers = brokers::read(&self.broker_policies);
+                Some(brokers::effective(&brokers, queue(&line)))
+            }
+            "redeclare" => Some(self.redeclare(&line)),
+            "goes" => Some(self.goes(&line)),
+            "retries" => {
+                let said = SaidRetries::of_arguments(&self.arguments);
+                let mode = self.mode.unwrap_or(Mode::Full);
+                let retries = self.live.retries(queue(&line), said, mode, self.version);
+                Some(retries.map_or("none of ours".to_owned(), show_retries))
+            }
+            "in-vain" => {
+                let delays = line.flag("delayed-by-policy");
+                let said = said_retries::in_vain(&self.arguments, |_| delays);
+                Some(said.unwrap_or("fine".to_owned()))
+            }
+            "does-nothing" => {
+                let said = retries_said(&line).does_nothing();
+                Some(said.unwrap_or("fine").to_owned())
+            }
+            "without" => {
+                let without = said_retries::without(&self.arguments, queue_type(&line));
+                Some(without.map_or("as it is".to_owned(), |table| show_arguments(&table)))
+            }
+            "expires" => {
+                let says = in_vain::goes_with_messages(&self.arguments, queue_type(&line));
+                Some(says.unwrap_or("fine").to_owned())
+            }
             "match" => Some(self.matching(&line)),
             "begins" => Some(self.begins(line.alone())),
-            "generated" => {
-                let version = self.version.as_deref().and_then(Version::parse);
-                Some(octets(&generated::start(&self.arguments, version)))
-            }
+            "generated" => Some(octets(&generated::start(&self.arguments, self.version))),
             "version" => {
-                self.version = Some(line.alone().to_vec());
+                self.version = Version::parse(line.alone());
                 None
             }
             "declare" => {
@@ -176,12 +168,12 @@ impl Scene {
                 })
             }
             "unread" => {
-                self.unread = true;
+                self.live.set_brokers(BrokerPolicies::unread());
                 None
             }
             "handled" => {
                 let circumstances = Circumstances {
-                    policies: &self.live().0,
+                    policies: &self.live,
                     mode: self.mode.unwrap_or(Mode::Full),
                     names: &self.names,
                     version: Some(Version(3, 13, 0)),
@@ -258,18 +250,45 @@ impl Scene {
 
     /// Where a message of that queue goes that was rejected, or, with a key, that the broker sent with it into an intake exchange.
     fn dies(&self, line: &Line) -> String {
-        let (live, _) = self.live();
+        let (live, queue) = (&self.live, queue(line));
         let said = DeclareArguments::read(&self.arguments).said().unwrap();
-        let target = match line.get("signal") {
-            Some(key) => live.target_of_signal(queue(line), &ShortStr::EMPTY, &said, key),
-            None => live.target(queue(line), &said),
-        };
-        match target {
-            Lookup::Target(target) => show_target(&target),
-            Lookup::KeyUnknown => "the broker's".to_owned(),
-            Lookup::Unknown => "unknown".to_owned(),
-            Lookup::NoExchange => "nowhere".to_owned(),
+        show_lookup(match line.get("signal") {
+            Some(key) => live.target_of_signal(queue, &ShortStr::EMPTY, &said, key),
+            None => live.target(queue, &said),
+        })
+    }
+
+    /// What counted before a declare of a queue that has the `made` intake exchange, if the declare says something else.
+    fn redeclare(&self, line: &Line) -> String {
+        let made = made(line);
+        let own = made.said(&self.names);
+        let queue = line.name("queue").unwrap();
+        let before = self
+            .live
+            .redeclare(&Vhost::ROOT, &queue, &made, &own, &intake(line));
+        let count = self.live.count_redeclared();
+        match before {
+            None => "as before".to_owned(),
+            Some((_, before)) => format!("before: {}, {count} redeclared", show_intake(&before)),
         }
+    }
+
+    /// Where a message goes that died there by a reject on the connection which declared it so, or at the broker.
+    fn goes(&self, line: &Line) -> String {
+        let (queue, said, made) = (queue(line), intake(line), made(line));
+        let declared = Declared {
+            said: said.clone(),
+            retries: SaidRetries::default(),
+            queue_type: QueueType::Classic,
+            taken_over: true,
+            form: Form::of(0, &DeclareArguments::read(b"").with(&made)),
+        };
+        let exchange = made.exchange.unwrap();
+        let rejected = self.live.target_of_declared(queue, &declared, &self.names);
+        let signal = self.live.target_of_signal(queue, &exchange, &said, b"key");
+        let is_redeclared = self.live.is_redeclared(queue, &exchange);
+        let (rejected, signal) = (show_lookup(rejected), show_lookup(signal));
+        format!("rejected: {rejected}, signalled: {signal}, redeclared: {is_redeclared}")
     }
 
     /// What the broker does with a reject in that queue, if it gets it.
@@ -281,27 +300,10 @@ impl Scene {
             taken_over: line.flag("taken-over"),
             form: Form::of(0, &self.arguments),
         };
-        match self.live().0.broker_dead_letters(queue(line), &declared) {
+        match self.live.broker_dead_letters(queue(line), &declared) {
             true => "dead-letters".to_owned(),
             false => "discards".to_owned(),
         }
-    }
-
-    /// What the broker's policies say of that queue.
-    fn effective(&self, line: &Line) -> String {
-        brokers::effective(&self.live().1, queue(line))
-    }
-
-    /// The policies; and those of the broker, which are read where a line says one.
-    fn live(&self) -> (LivePolicies, BrokerPolicies) {
-        let brokers = brokers::read(&self.broker_policies);
-        let live = LivePolicies::new(self.policies());
-        if self.unread {
-            live.set_brokers(BrokerPolicies::unread());
-        } else if !self.broker_policies.is_empty() {
-            live.set_brokers(brokers.clone());
-        }
-        (live, brokers)
     }
 
     fn wanted(&self, line: &Line) -> String {
@@ -344,6 +346,11 @@ impl Scene {
             .join("\n"),
         }
     }
+}
+
+fn made(line: &Line) -> Existing {
+    let intake = line.name("made");
+    Existing::taken_over(&intake.unwrap_or(name("dlx-proxy/old/k")))
 }
 
 fn intake(line: &Line) -> DeclaredTarget {
@@ -392,6 +399,33 @@ fn show_there(there: &There) -> String {
         There::Else => "unknown",
     };
     words.to_owned()
+}
+
+fn show_lookup(lookup: Lookup) -> String {
+    match lookup {
+        Lookup::Target(target) => show_target(&target),
+        Lookup::KeyUnknown => "the broker's".to_owned(),
+        Lookup::Unknown => "unknown".to_owned(),
+        Lookup::NoExchange => "nowhere".to_owned(),
+    }
+}
+
+fn show_retries(retries: Retries) -> String {
+    let Retries {
+        back_off,
+        limit,
+        counts,
+        on_crash,
+    } = retries;
+    let back_off = back_off.map_or("at once".to_owned(), |it| {
+        let (after, min, max) = (it.after.as_str(), it.min, it.max);
+        let times = it
+            .multiplier
+            .map_or(String::new(), |by| format!(" times {by}"));
+        format!("after {after} {min:?} to {max:?}{times}")
+    });
+    let limit = limit.map_or("no limit".to_owned(), |limit| format!("limit {limit}"));
+    format!("{back_off}, {limit}, counts {counts:?}, on crash {on_crash:?}")
 }
 
 fn show_intake(intake: &DeclaredTarget) -> String {
@@ -450,9 +484,23 @@ fn policy(line: &Line) -> Result<Policy, BadPattern> {
         definition: Definition {
             dead_letter_exchange: short("exchange"),
             dead_letter_routing_key: short("key"),
-            ..Definition::default()
+            retries: retries_said(line),
         },
     })
+}
+
+/// The keys of a policy that are about retries.
+fn retries_said(line: &Line) -> SaidRetries {
+    let number = |key| line.text(key).map(|number| number.parse().unwrap());
+    SaidRetries {
+        delayed_retry_type: line.get("retry-type").and_then(RetryType::parse),
+        delayed_retry_min: number("retry-min"),
+        delayed_retry_max: number("retry-max"),
+        delayed_retry_multiplier: number("multiplier"),
+        delivery_limit: line.text("limit").map(|limit| limit.parse().unwrap()),
+        delivery_limit_counts: line.flag("failed-count").then_some(Counts::Failed),
+        on_crash: line.flag("crashes-count").then_some(OnCrash::CountAll),
+    }
 }
 
 /// `verb code text`, as the broker sent it.
