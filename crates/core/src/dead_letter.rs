@@ -131,4 +131,4 @@ impl Dialect {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,13 +1,13 @@
 //! Rule tables (`testdata/*.txt`) and properties of dead letters.
 
 mod anything;
-mod away;
+mod asked;
+pub(crate) mod away;
 mod broker;
 mod bytes;
-mod journey;
-pub(crate) mod message;
+pub(crate) mod journey;
+mod message;
 mod rendered;
-mod retried;
-mod script;
+pub(crate) mod script;
 mod there_and_back;
 mod walk;

@@ -33,43 +33,27 @@ pub struct Death {
 /// The origin of a message, from one pass over its headers.
 #[derive(Debug, Default)]
 pub(super) struct Fate {
+    /// The queue of the newest death.
+    ///
+    /// - For a parked message: the queue in which its dead letter died. A message that was parked
+    ///   on its way back after a retry has not died: this is its own queue then, and `reason` is
+    ///   `None`.
+    /// - Ignores the "death" of a message that the broker removed from the intake queue.
+    /// - `None` without `x-death`: the message was published to this queue, or its history was
+    ///   removed.
     pub(super) source: Option<ShortStr>,
     pub(super) reason: Option<String>,
+    /// When it last died. For repeated deaths in a queue by one reason, RabbitMQ keeps only the
+    /// first time.
     pub(super) died_at: Option<Wall>,
+    /// The newest 1,000 deaths, newest first. Includes those that the broker has forgotten and the
+    /// proxy has not.
     pub(super) deaths: Vec<Death>,
 }
 
 // === impl Letter ===
 
 impl Letter {
-    /// The newest 1,000 deaths, newest first. Includes those that the broker has forgotten and the
-    /// proxy has not.
-    pub fn deaths(&self) -> Vec<Death> {
-        self.fate().deaths
-    }
-
-    /// The queue of the newest death.
-    ///
-    /// - For a parked message: the queue in which its dead letter died. A message that was parked
-    ///   on its way back after a retry has not died: this is its own queue then, and
-    ///   [`Letter::reason`] is `None`.
-    /// - Ignores the "death" of a message that the broker removed from the intake queue.
-    /// - `None` without `x-death`: the message was published to this queue, or its history was
-    ///   removed.
-    pub fn source(&self) -> Option<ShortStr> {
-        self.fate().source
-    }
-
-    pub fn reason(&self) -> Option<String> {
-        self.fate().reason
-    }
-
-    /// When it last died. For repeated deaths in a queue by one reason, RabbitMQ keeps only the
-    /// first time.
-    pub fn died_at(&self) -> Option<Wall> {
-        self.fate().died_at
-    }
-
     pub(super) fn fate(&self) -> Fate {
         let Some(properties) = self.parsed() else {
             return Fate::default();

@@ -9,15 +9,14 @@ use crate::link::peer::with_headers;
 
 use super::{BodyHash, Letter};
 
-mod deaths;
 mod filter;
 mod groups;
 mod hostile;
 mod id;
 mod line;
+mod table;
 mod time;
 mod view;
-mod waiting;
 
 /// 2026-11-23T10:00:00Z.
 const TEN: u64 = 1_795_428_000;

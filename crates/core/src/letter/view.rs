@@ -10,9 +10,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::amqp::properties::{Plain, Properties};
-use crate::amqp::table::Table;
-use crate::dead_letter::private::REDRIVEN;
 use crate::dead_letter::proof::{PARKED_CAUSE, PARKED_EXCHANGE};
+use crate::dead_letter::redrive::Mark;
 use crate::machine::Wall;
 
 use super::deaths::Fate;
@@ -201,26 +200,12 @@ impl Letter {
     }
 
     pub(super) fn redriven_at(&self) -> Option<Wall> {
-        let table = self.header(REDRIVEN)?.as_table()?;
-        let mut fields = table.fields().map_while(Result::ok);
-        let time = fields.find(|field| field.name == b"time")?;
-        time.value.as_timestamp().map(Wall::of_seconds)
+        let mark = Mark::read(self.headers());
+        mark.and_then(|mark| mark.time).map(Wall::of_seconds)
     }
 
     fn redriven(&self) -> u64 {
-        let count = |value: Table<'_>| {
-            let mut fields = value.fields().map_while(Result::ok);
-            fields
-                .find(|field| field.name == b"count")?
-                .value
-                .as_integer()
-        };
-        let header = self.header(REDRIVEN);
-        let number = header.and_then(|value| match value.as_table() {
-            Some(table) => count(table),
-            None => value.as_integer(),
-        });
-        number.and_then(|it| u64::try_from(it).ok()).unwrap_or(0)
+        Mark::read(self.headers()).map_or(0, |mark| mark.count)
     }
 
     fn preview(&self) -> Option<String> {

@@ -19,7 +19,7 @@ pub(super) const NOW: Wall = Wall(1_700_000_000_000);
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
 /// One of each generation; of 3.13 also one without the feature flag that takes over deaths.
-pub(super) const BROKERS: [Broker; 4] = [
+pub(crate) const BROKERS: [Broker; 4] = [
     Broker {
         dialect: Dialect::V3,
         takes_over: true,

@@ -8,7 +8,7 @@ use crate::dead_letter::headers::{X_DEATH, X_FIRST_DEATH, X_LAST_DEATH};
 use crate::machine::Reason;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Broker {
+pub(crate) struct Broker {
     pub(super) dialect: Dialect,
     /// A published x-death counts as its own: 3.x, and 3.13 with `message_containers_deaths_v2`.
     pub(super) takes_over: bool,

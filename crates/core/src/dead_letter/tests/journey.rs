@@ -19,20 +19,20 @@ use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::headers::OF_THE_QUEUE;
 use crate::dead_letter::proof::{self, Parked};
-use crate::dead_letter::redrive::{Destination, Here, Redrive, Standing};
+use crate::dead_letter::redrive::{Here, Redrive, Standing};
 use crate::dead_letter::retries::Attempts;
 use crate::dead_letter::{
-    Bridges, Death, Dialect, Disposal, Lookup, Return, Rules, Target, come_back, delivery_time,
-    give_back, imported, plan, private, rejected_by, retry, signal, signalled, unparked,
+    Bridges, Death, Dialect, Disposal, Return, Rules, come_back, delivery_time, give_back,
+    imported, plan, private, rejected_by, retry, signal, signalled, unparked,
 };
 use crate::machine::{ClientConnection, Publication, Purpose, Reason, Rejecter, Wall};
 
+use super::asked::{self, destination, lookup, moment, number, reason, target};
 use super::away::{self, BROKERS, NOW, OWN};
 use super::broker::{Broker, Event, Stored};
 use super::message::{self, quoted};
 use super::rendered::render;
-use super::retried::{self, number};
-use super::script::{Words, parts};
+use super::script::Words;
 
 /// As the answers call [`BROKERS`]; `3.13-` has no feature flag that takes over deaths.
 const NAMES: [&str; 4] = ["3.x", "3.13", "3.13-", "4.x"];
@@ -40,7 +40,7 @@ const NAMES: [&str; 4] = ["3.x", "3.13", "3.13-", "4.x"];
 #[test]
 fn rules_hold_as_the_tables_say() {
     crate::tables::hold("dead_letter/testdata", |lines| match lines {
-        [command] => retried::answer(Words::of(command)),
+        [command] => asked::answer(Words::of(command)),
         [message, steps @ ..] if message.starts_with("message") => on_each(message, steps),
         [command, message] => Journey::new(BROKERS[3], message).step(command).unwrap(),
         _ => panic!("a block has a command and a message: {lines:?}"),
@@ -74,17 +74,17 @@ fn on_each(message: &str, steps: &[&str]) -> String {
     answers.collect::<Vec<_>>().join("\n")
 }
 
-struct Journey {
+pub(crate) struct Journey {
     broker: Broker,
-    content: Content,
-    exchange: String,
-    key: String,
+    pub(crate) content: Content,
+    pub(crate) exchange: String,
+    pub(crate) key: String,
     /// Since it was published, with what the broker adds.
     stored: Option<Stored>,
 }
 
 impl Journey {
-    fn new(broker: Broker, line: &str) -> Journey {
+    pub(crate) fn new(broker: Broker, line: &str) -> Journey {
         let message = message::build(line);
         Journey {
             broker,
@@ -95,7 +95,7 @@ impl Journey {
         }
     }
 
-    fn step(&mut self, step: &str) -> Option<String> {
+    pub(crate) fn step(&mut self, step: &str) -> Option<String> {
         let (command, is_shown) = match step.strip_prefix("- ") {
             Some(command) => (command, false),
             None => (step, true),
@@ -333,16 +333,16 @@ impl Journey {
     fn give_back(&mut self, words: &mut Words) -> Option<Disposal> {
         let queue = words.take("queue").unwrap_or("q".to_owned());
         let (attempts, deadline) = self.take_back(&queue).unwrap_or_default();
-        let (rules, retries, now) = (self.rules(words), retried::retries(words), moment(words));
+        let (rules, retries, now) = (self.rules(words), asked::retries(words), moment(words));
         let by = words.take("by-exchange").map(|by| name(&by));
         let held = number(words, "held").unwrap_or(0);
         let queue = name(&queue);
         let of = Return {
-            attempts: attempts.plus(retried::before(words)),
+            attempts: attempts.plus(asked::before(words)),
             deadline,
             queue_ttl: number(words, "ttl").map(Duration::from_millis),
             delivered: Wall(now.0 - held),
-            returned: retried::verb(words),
+            returned: asked::verb(words),
             knows_all: !words.flag("unsure"),
             fits: !words.flag("too-big"),
             by_exchange: by.as_ref(),
@@ -489,52 +489,5 @@ fn rejecter() -> Rejecter {
         }),
         consumer: Some(name("tag")),
         held: Duration::from_millis(1_234),
-    }
-}
-
-fn moment(words: &mut Words) -> Wall {
-    NOW.after(Duration::from_millis(number(words, "at").unwrap_or(0)))
-}
-
-fn reason(words: &mut Words, otherwise: Reason) -> Reason {
-    let reason = words.take("reason");
-    reason.map_or(otherwise, |reason| {
-        Reason::parse(reason.as_bytes()).unwrap()
-    })
-}
-
-/// Where its queue's dead letters go: nowhere, unless words say something else.
-fn lookup(words: &mut Words) -> Lookup {
-    if words.flag("key-unknown") {
-        return Lookup::KeyUnknown;
-    }
-    target(words).map_or(Lookup::NoExchange, Lookup::Target)
-}
-
-fn target(words: &mut Words) -> Option<Target> {
-    let target = words.take("target")?;
-    let target = parts(target.trim_start_matches('(').trim_end_matches(')'));
-    Some(Target {
-        exchange: name(&target[0]),
-        routing_key: target.get(1).map(|key| name(key)),
-        at_least_once: words.flag("at-least-once"),
-    })
-}
-
-/// `source`, `queue:b`, `exchange:e`, or `exchange:e/key`.
-fn destination(text: &str) -> Destination {
-    match text.split_once(':') {
-        None => Destination::Source,
-        Some(("queue", queue)) => Destination::Queue(name(queue)),
-        Some((_, exchange)) => {
-            let (exchange, key) = match exchange.split_once('/') {
-                None => (exchange, None),
-                Some((exchange, key)) => (exchange, Some(key)),
-            };
-            Destination::Exchange {
-                exchange: name(exchange),
-                routing_key: key.map(name),
-            }
-        }
     }
 }

@@ -20,10 +20,10 @@ use crate::dead_letter::{delivery_time, private, remembered};
 
 use super::script::{Words, entries, list, parts};
 
-pub(crate) struct Message {
-    pub(crate) exchange: String,
-    pub(crate) key: String,
-    pub(crate) content: Content,
+pub(super) struct Message {
+    pub(super) exchange: String,
+    pub(super) key: String,
+    pub(super) content: Content,
 }
 
 /// What a name looks like in a table.
@@ -42,7 +42,7 @@ pub(super) fn content(edit: &Edit) -> Content {
     }
 }
 
-pub(crate) fn build(line: &str) -> Message {
+pub(super) fn build(line: &str) -> Message {
     let mut words = Words::of(line);
     assert_eq!(words.verb, "message");
     let mut headers = TableBuilder::default();
@@ -89,6 +89,9 @@ pub(crate) fn build(line: &str) -> Message {
         let mut mark = TableBuilder::default();
         if !count.is_empty() {
             mark.members(&typed(b"count", &count));
+        }
+        if let Some(time) = words.take("mark-time") {
+            mark.timestamp(b"time", time.parse().unwrap());
         }
         headers.table(private::REDRIVEN, &mark);
         any = true;
@@ -212,7 +215,7 @@ pub(super) fn deaths(text: &str, own: bool) -> ArrayBuilder {
 }
 
 /// `queue/reason*count t=… x=… k=[…] oe=… n=text`, in the order of 4.x or sorted by name; `n` is a count that is no number, `#queue` a
-/// queue that is a byte array.
+/// queue that is a byte array, `-` none.
 fn entry_table(mut words: Words, own: bool) -> TableBuilder {
     let (queue, rest) = words.verb.split_once('/').unwrap();
     let (reason, count) = rest
@@ -227,8 +230,8 @@ fn entry_table(mut words: Words, own: bool) -> TableBuilder {
     let put = |table: &mut TableBuilder, name: &str| {
         let field = name.as_bytes();
         let longstr = match name {
-            "queue" => Some(&queue),
-            "reason" => Some(&reason),
+            "queue" => Some(&queue).filter(|queue| *queue != "-"),
+            "reason" => Some(&reason).filter(|reason| *reason != "-"),
             "exchange" => exchange.as_ref(),
             "original-expiration" => expiration.as_ref(),
             "extra" => extra.as_ref(),

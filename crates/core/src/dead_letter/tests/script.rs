@@ -1,8 +1,8 @@
 //! The words of a block: `verb name=value flag`, where blanks within quotes and brackets belong to a value.
 
 /// One line.
-pub(super) struct Words {
-    pub(super) verb: String,
+pub(crate) struct Words {
+    pub(crate) verb: String,
     words: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn entries(text: &str) -> Vec<String> {
 }
 
 impl Words {
-    pub(super) fn of(line: &str) -> Words {
+    pub(crate) fn of(line: &str) -> Words {
         let mut words = split(line, ' ');
         Words {
             verb: words.remove(0).trim().to_owned(),
@@ -60,7 +60,7 @@ impl Words {
     }
 
     /// The value of the first `name=value` that is left.
-    pub(super) fn take(&mut self, name: &str) -> Option<String> {
+    pub(crate) fn take(&mut self, name: &str) -> Option<String> {
         let at = self
             .words
             .iter()
@@ -70,20 +70,20 @@ impl Words {
     }
 
     /// The next `h:name=value`.
-    pub(super) fn take_header(&mut self) -> Option<(String, String)> {
+    pub(crate) fn take_header(&mut self) -> Option<(String, String)> {
         let at = self.words.iter().position(|word| word.starts_with("h:"))?;
         let word = self.words.remove(at);
         let (name, value) = word[2..].split_once('=').expect("h:name=value");
         Some((name.to_owned(), value.trim_matches('"').to_owned()))
     }
 
-    pub(super) fn flag(&mut self, name: &str) -> bool {
+    pub(crate) fn flag(&mut self, name: &str) -> bool {
         let at = self.words.iter().position(|word| word == name);
         at.map(|at| self.words.remove(at)).is_some()
     }
 
     /// What nobody asked for is a mistake in the table.
-    pub(super) fn done(self) {
+    pub(crate) fn done(self) {
         assert!(
             self.words.is_empty(),
             "unknown words {:?} of {}",

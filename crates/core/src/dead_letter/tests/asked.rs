@@ -1,12 +1,17 @@
-//! What tables say of retries: `delays` of one return after the other, and the `verdict` of one.
+//! What the words of a command ask for; and what has no message: the `delays` of one return after the other, and the `verdict` of one.
 
 use std::time::Duration;
 
+use crate::amqp::ids::name;
+use crate::dead_letter::redrive::Destination;
 use crate::dead_letter::retries::{
     Attempts, BackOff, Counts, OnCrash, Retries, RetryType, Returned, Verdict,
 };
+use crate::dead_letter::{Lookup, Target};
+use crate::machine::{Reason, Wall};
 
-use super::script::Words;
+use super::away::NOW;
+use super::script::{Words, parts};
 
 /// What has no message.
 pub(super) fn answer(mut words: Words) -> String {
@@ -85,4 +90,51 @@ pub(super) fn verb(words: &mut Words) -> Returned {
 
 pub(super) fn number(words: &mut Words, name: &str) -> Option<u64> {
     Some(words.take(name)?.parse().unwrap())
+}
+
+pub(super) fn moment(words: &mut Words) -> Wall {
+    NOW.after(Duration::from_millis(number(words, "at").unwrap_or(0)))
+}
+
+pub(super) fn reason(words: &mut Words, otherwise: Reason) -> Reason {
+    let reason = words.take("reason");
+    reason.map_or(otherwise, |reason| {
+        Reason::parse(reason.as_bytes()).unwrap()
+    })
+}
+
+/// Where its queue's dead letters go: nowhere, unless words say something else.
+pub(super) fn lookup(words: &mut Words) -> Lookup {
+    if words.flag("key-unknown") {
+        return Lookup::KeyUnknown;
+    }
+    target(words).map_or(Lookup::NoExchange, Lookup::Target)
+}
+
+pub(super) fn target(words: &mut Words) -> Option<Target> {
+    let target = words.take("target")?;
+    let target = parts(target.trim_start_matches('(').trim_end_matches(')'));
+    Some(Target {
+        exchange: name(&target[0]),
+        routing_key: target.get(1).map(|key| name(key)),
+        at_least_once: words.flag("at-least-once"),
+    })
+}
+
+/// `source`, `queue:b`, `exchange:e`, or `exchange:e/key`.
+pub(super) fn destination(text: &str) -> Destination {
+    match text.split_once(':') {
+        None => Destination::Source,
+        Some(("queue", queue)) => Destination::Queue(name(queue)),
+        Some((_, exchange)) => {
+            let (exchange, key) = match exchange.split_once('/') {
+                None => (exchange, None),
+                Some((exchange, key)) => (exchange, Some(key)),
+            };
+            Destination::Exchange {
+                exchange: name(exchange),
+                routing_key: key.map(name),
+            }
+        }
+    }
 }
