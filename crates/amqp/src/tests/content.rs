@@ -48,31 +48,19 @@ proptest! {
 }
 
 #[test]
-fn without_a_limit_a_body_is_one_frame() {
-    let content = Content {
-        properties: Bytes::from_static(&[0, 0]),
-        body: vec![1; 300_000].into(),
-    };
-    let mut out = Vec::new();
-    content.put(&mut out, ChannelId(1), 0);
-    assert_eq!(frames(&out).len(), 2);
-}
-
-#[test]
-fn an_empty_body_has_no_frame() {
-    let content = Content {
-        properties: Bytes::from_static(&[0, 0]),
-        body: Bytes::new(),
-    };
-    let mut out = Vec::new();
-    content.put(&mut out, ChannelId(1), 4096);
-    assert_eq!(frames(&out).len(), 1);
-    assert!(!content.is_empty());
-    assert!(
-        Assembly::begin(&frames(&out)[0].2, 99)
-            .unwrap()
-            .is_complete()
-    );
+fn without_a_limit_a_body_is_one_frame_and_an_empty_one_is_none() {
+    for (size, frame_max, count) in [(300_000, 0, 2), (0, 4096, 1)] {
+        let content = Content {
+            properties: Bytes::from_static(&[0, 0]),
+            body: vec![1; size].into(),
+        };
+        let mut out = Vec::new();
+        content.put(&mut out, ChannelId(1), frame_max);
+        let frames = frames(&out);
+        assert_eq!(frames.len(), count);
+        let begun = Assembly::begin(&frames[0].2, 400_000).unwrap();
+        assert_eq!(begun.is_complete(), size == 0);
+    }
 }
 
 #[test]

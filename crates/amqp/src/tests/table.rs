@@ -128,22 +128,9 @@ fn integers_have_rabbitmqs_widths_and_signs() {
             char::from(tag)
         );
     }
-    assert_eq!(
-        Value {
-            tag: b'd',
-            data: &[0; 8]
-        }
-        .as_integer(),
-        None
-    );
-    assert_eq!(
-        Value {
-            tag: b'l',
-            data: &[0; 8]
-        }
-        .as_timestamp(),
-        None
-    );
+    let eight = |tag| Value { tag, data: &[0; 8] };
+    assert_eq!(eight(b'd').as_integer(), None);
+    assert_eq!(eight(b'l').as_timestamp(), None);
 }
 
 #[test]

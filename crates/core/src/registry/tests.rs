@@ -5,5 +5,6 @@ mod channel_limits;
 mod handling;
 mod property;
 mod registry;
+mod shown;
 mod table;
 mod words;

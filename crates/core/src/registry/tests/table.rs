@@ -2,8 +2,8 @@
 
 use crate::amqp::ids::{ShortStr, Vhost, name};
 use crate::amqp::version::Version;
-use crate::dead_letter::retries::{Counts, OnCrash, Retries, RetryType};
-use crate::dead_letter::{Lookup, Target};
+use crate::dead_letter::Target;
+use crate::dead_letter::retries::{Counts, OnCrash, RetryType};
 use crate::machine::Fallback;
 use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
@@ -15,7 +15,7 @@ use crate::registry::policy::{
 };
 use crate::registry::redeclared::Existing;
 use crate::registry::refusal::{
-    There, decode_names_in, ends_knowledge, is_channel_limit, refused_type, seen_with, there,
+    decode_names_in, ends_knowledge, is_channel_limit, refused_type, seen_with, there,
 };
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::wording::Wording;
@@ -23,7 +23,8 @@ use crate::registry::{Declared, Form, generated, in_vain, said_retries};
 
 use super::brokers;
 use super::handling::handled;
-use super::words::{Line, quoted, show_arguments};
+use super::shown;
+use super::words::{Line, show_arguments};
 
 #[test]
 fn rules_hold_as_the_tables_say() {
@@ -81,9 +82,9 @@ impl Scene {
                 Some(OwnObject::IntakeExchange(intake, QueueType::Quorum))
                     if !intake.at_least_once() =>
                 {
-                    format!("{} quorum", show_intake(&intake))
+                    format!("{} quorum", shown::intake(&intake))
                 }
-                Some(OwnObject::IntakeExchange(intake, _)) => show_intake(&intake),
+                Some(OwnObject::IntakeExchange(intake, _)) => shown::intake(&intake),
                 Some(_) | None => "not ours to read".to_owned(),
             }),
             "ours" => Some(match self.names.is_ours(line.alone()) {
@@ -123,7 +124,7 @@ impl Scene {
                 let said = SaidRetries::of_arguments(&self.arguments);
                 let mode = self.mode.unwrap_or(Mode::Full);
                 let retries = self.live.retries(queue(&line), said, mode, self.version);
-                Some(retries.map_or("none of ours".to_owned(), show_retries))
+                Some(retries.map_or("none of ours".to_owned(), shown::retries))
             }
             "in-vain" => {
                 let delays = line.flag("delayed-by-policy");
@@ -157,7 +158,7 @@ impl Scene {
             "refused" => {
                 let (code, text) = refusal(text);
                 let arguments = DeclareArguments::read(&self.arguments);
-                Some(show_there(&there(code, text, &arguments, &self.names)))
+                Some(shown::there(&there(code, text, &arguments, &self.names)))
             }
             "seen" => {
                 let (code, text) = refusal(text);
@@ -252,7 +253,7 @@ impl Scene {
     fn dies(&self, line: &Line) -> String {
         let (live, queue) = (&self.live, queue(line));
         let said = DeclareArguments::read(&self.arguments).said().unwrap();
-        show_lookup(match line.get("signal") {
+        shown::lookup(match line.get("signal") {
             Some(key) => live.target_of_signal(queue, &ShortStr::EMPTY, &said, key),
             None => live.target(queue, &said),
         })
@@ -269,7 +270,7 @@ impl Scene {
         let count = self.live.count_redeclared();
         match before {
             None => "as before".to_owned(),
-            Some((_, before)) => format!("before: {}, {count} redeclared", show_intake(&before)),
+            Some((_, before)) => format!("before: {}, {count} redeclared", shown::intake(&before)),
         }
     }
 
@@ -287,7 +288,7 @@ impl Scene {
         let rejected = self.live.target_of_declared(queue, &declared, &self.names);
         let signal = self.live.target_of_signal(queue, &exchange, &said, b"key");
         let is_redeclared = self.live.is_redeclared(queue, &exchange);
-        let (rejected, signal) = (show_lookup(rejected), show_lookup(signal));
+        let (rejected, signal) = (shown::lookup(rejected), shown::lookup(signal));
         format!("rejected: {rejected}, signalled: {signal}, redeclared: {is_redeclared}")
     }
 
@@ -314,7 +315,7 @@ impl Scene {
             name: line.get("queue").unwrap_or(b"q"),
             queue_type: arguments.queue_type(),
         });
-        let target = |said: &DeclaredTarget| show_target(&said.target(policy).unwrap());
+        let target = |said: &DeclaredTarget| shown::target(&said.target(policy).unwrap());
         let global = self.mode.unwrap_or(Mode::Full);
         match arguments.wanted(policy, global, &self.names) {
             Wanted::Nothing => "nothing".to_owned(),
@@ -380,76 +381,6 @@ pub(super) fn queue_type(line: &Line) -> QueueType {
         None => QueueType::Default,
         Some(_) => QueueType::Other,
     }
-}
-
-fn show_there(there: &There) -> String {
-    let words = match there {
-        There::Fits => "fits",
-        There::Absent => "none",
-        There::Granted => "none, and the user may write to the exchange",
-        There::Invalid => "none, and an argument is invalid",
-        There::InvalidTarget => "none, and where dead letters go is invalid",
-        There::Ours(intake) => return format!("ours as {intake}"),
-        There::OursOtherwise => "ours, with another target",
-        There::OtherExchange => "another dead-letter exchange",
-        There::Otherwise => "another argument differs",
-        There::Forbidden { intake: true } => "forbidden: the intake exchange",
-        There::Forbidden { intake: false } => "forbidden",
-        There::MayWrite => "the user may write to the exchange",
-        There::Else => "unknown",
-    };
-    words.to_owned()
-}
-
-fn show_lookup(lookup: Lookup) -> String {
-    match lookup {
-        Lookup::Target(target) => show_target(&target),
-        Lookup::KeyUnknown => "the broker's".to_owned(),
-        Lookup::Unknown => "unknown".to_owned(),
-        Lookup::NoExchange => "nowhere".to_owned(),
-    }
-}
-
-fn show_retries(retries: Retries) -> String {
-    let Retries {
-        back_off,
-        limit,
-        counts,
-        on_crash,
-    } = retries;
-    let back_off = back_off.map_or("at once".to_owned(), |it| {
-        let (after, min, max) = (it.after.as_str(), it.min, it.max);
-        let times = it
-            .multiplier
-            .map_or(String::new(), |by| format!(" times {by}"));
-        format!("after {after} {min:?} to {max:?}{times}")
-    });
-    let limit = limit.map_or("no limit".to_owned(), |limit| format!("limit {limit}"));
-    format!("{back_off}, {limit}, counts {counts:?}, on crash {on_crash:?}")
-}
-
-fn show_intake(intake: &DeclaredTarget) -> String {
-    match intake {
-        DeclaredTarget::Target(target) => show_target(target),
-        DeclaredTarget::Policy {
-            at_least_once: true,
-        } => "policy at-least-once".to_owned(),
-        DeclaredTarget::Policy {
-            at_least_once: false,
-        } => "policy".to_owned(),
-    }
-}
-
-fn show_target(target: &Target) -> String {
-    let mut words = vec![format!("exchange={}", quoted(&target.exchange))];
-    words.extend(
-        target
-            .routing_key
-            .iter()
-            .map(|key| format!("key={}", quoted(key))),
-    );
-    words.extend(target.at_least_once.then(|| "at-least-once".to_owned()));
-    words.join(" ")
 }
 
 fn mode(name: &[u8]) -> Mode {
