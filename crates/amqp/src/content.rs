@@ -37,6 +37,13 @@ pub fn body_size(header: &[u8]) -> Result<u64, Malformed> {
 // === impl Content ===
 
 impl Content {
+    pub fn with_properties(&self, properties: Bytes) -> Content {
+        Content {
+            properties,
+            body: self.body.clone(),
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.properties.len() + self.body.len()
     }

@@ -220,6 +220,13 @@ impl<'a> Properties<'a> {
         })
     }
 
+    pub fn with_headers(&self, headers: Vec<u8>) -> Bytes {
+        self.edit(&Edit {
+            headers: Change::Set(headers),
+            ..Edit::default()
+        })
+    }
+
     /// The edited properties. Cuts a shortstr at 255 octets; callers set none that long.
     pub fn edit(&self, edit: &Edit) -> Bytes {
         let changes = [

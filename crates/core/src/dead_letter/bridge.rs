@@ -15,7 +15,7 @@ use bytes::Bytes;
 use crate::amqp::content::Content;
 use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::ShortStr;
-use crate::amqp::properties::{Change, Edit, Properties, has_headers};
+use crate::amqp::properties::{Properties, has_headers};
 use crate::amqp::table::{Array, ArrayBuilder, Table, TableBuilder, Value};
 
 use super::Dialect;
@@ -61,10 +61,7 @@ impl Bridges {
     pub fn content<'a>(&self, content: &'a Content) -> Cow<'a, Content> {
         match self.told(&content.properties) {
             None => Cow::Borrowed(content),
-            Some(properties) => Cow::Owned(Content {
-                properties,
-                body: content.body.clone(),
-            }),
+            Some(properties) => Cow::Owned(content.with_properties(properties)),
         }
     }
 
@@ -74,10 +71,7 @@ impl Bridges {
         }
         let parsed = Properties::parse(properties).ok()?;
         let headers = self.headers(Table(parsed.headers()?), true).ok()?;
-        Some(parsed.edit(&Edit {
-            headers: Change::Set(headers.finish()),
-            ..Edit::default()
-        }))
+        Some(parsed.with_headers(headers.finish()))
     }
 
     /// `outer`: also replaces them in a private history.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::amqp::properties::{Change, Edit, Properties};
+use crate::amqp::properties::Properties;
 use crate::amqp::table::{Field, Table, TableBuilder, Value};
 use crate::machine::Wall;
 
@@ -109,8 +109,5 @@ fn edited(
             Becomes::Nothing => &mut out,
         };
     }
-    Some(parsed.edit(&Edit {
-        headers: Change::Set(out.finish()),
-        ..Edit::default()
-    }))
+    Some(parsed.with_headers(out.finish()))
 }

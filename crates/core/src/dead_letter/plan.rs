@@ -44,27 +44,18 @@ pub fn plan(
         routing_keys: &visible,
         original_expiration: expiration.as_deref(),
     };
-    let Past {
-        mut whole,
-        is_first,
-    } = past;
-    if !death.recorded {
-        whole.record(rules.dialect, event);
-    }
+    let Past { whole, is_first } = past.and(death, rules, event);
 
     let carried = lap
         .as_ref()
         .filter(|lap| lap.counts(death, rules.dialect, &whole));
     let automatic = Automatic::of(death, &whole, carried);
-    let (keys, cycle) = {
-        let wanted = before.towards(target);
-        match carried.and_then(|lap| lap.closed_by(death.queue)) {
-            Some(late) => (wanted, Some(late)),
-            None => without_cycles(wanted, target, &automatic),
-        }
+    let (keys, cycle) = match carried.and_then(|lap| lap.closed_by(death.queue)) {
+        Some(late) => (before.towards(target), Some(late)),
+        None => without_cycles(before.towards(target), target, &automatic),
     };
-    let keeps = carried.is_some_and(|lap| lap.keeps(death, rules.dialect, &whole));
-    let drops = !target.at_least_once && !keeps;
+    let keeps = |lap: &Lap<'_>| lap.keeps(death, rules.dialect, &whole);
+    let drops = !target.at_least_once && !carried.is_some_and(keeps);
     if drops && let Some(lap) = cycle {
         return Ok(Disposal::Drop(lap));
     }

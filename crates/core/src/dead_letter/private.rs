@@ -12,7 +12,7 @@ use crate::amqp::table::{Table, TableBuilder};
 
 use super::headers::{self, HeaderEdit, X_DEATH, longstrs};
 use super::proof::{self, Original};
-use super::{Dialect, Rules, delivery_time, history, remembered};
+use super::{Dialect, Rules, delivery_time, remembered};
 
 pub const PREFIX: &[u8] = b"x-dlx-proxy-";
 /// Deaths that RabbitMQ forgets from 3.13 on; see `remembered`.
@@ -100,12 +100,7 @@ fn without_private(properties: &[u8], own_user: &[u8]) -> Option<Bytes> {
     }
     let user_id = proof::proven(&parsed, own_user).map_or(Change::Keep, Original::put_back);
     let mut edit = HeaderEdit::default();
-    if let Some(whole) = remembered::restored(table).ok()? {
-        edit.array(X_DEATH, &history::write(&whole.entries));
-        for field in whole.first {
-            edit.raw(field);
-        }
-    }
+    remembered::restore(&mut edit, table).ok()?;
     let mut headers = edit.apply(table, |name| !name.starts_with(PREFIX)).ok()?;
     if let Some(shown) = table.get(CC).ok()?
         && table.get(headers::CC).ok()?.is_none()
@@ -127,10 +122,8 @@ pub fn without_history(properties: &[u8]) -> Option<Bytes> {
     table.get(HISTORY).ok()??;
     let mut edit = HeaderEdit::default();
     edit.table(HISTORY, &TableBuilder::default());
-    Some(parsed.edit(&Edit {
-        headers: Change::Set(edit.apply(table, |_| true).ok()?),
-        ..Edit::default()
-    }))
+    let headers = edit.apply(table, |_| true).ok()?;
+    Some(parsed.with_headers(headers))
 }
 
 fn has_private(table: Table<'_>) -> Result<bool, Malformed> {
@@ -152,8 +145,5 @@ fn edit_headers(
         return None;
     }
     let headers = edit.apply(table, |name| !name.starts_with(PREFIX)).ok()?;
-    Some(parsed.edit(&Edit {
-        headers: Change::Set(headers),
-        ..Edit::default()
-    }))
+    Some(parsed.with_headers(headers))
 }

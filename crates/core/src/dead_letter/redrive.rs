@@ -16,10 +16,9 @@ use std::fmt::{self, Formatter};
 
 use bytes::Bytes;
 
-use crate::amqp::content::Content;
 use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::ShortStr;
-use crate::amqp::properties::{Change, Edit, Properties, Property};
+use crate::amqp::properties::{Properties, Property};
 use crate::amqp::table::{Table, Value};
 use crate::machine::{Publication, Purpose, Reason, Wall};
 
@@ -146,10 +145,7 @@ impl Redrive {
         let publication = Publication {
             exchange,
             routing_key,
-            content: Content {
-                properties: edited,
-                body: content.body.clone(),
-            },
+            content: content.with_properties(edited),
             queue: source.and_then(ShortStr::copy).unwrap_or_default(),
             reason: newest.and_then(Entry::reason).unwrap_or(Reason::Rejected),
             at_least_once: true,
@@ -201,13 +197,8 @@ impl Redrive {
         put_cc(&mut edit, table, origin, return_exchange.is_some())?;
         let bcc = headers::routes(table, private::BCC)?;
         let bcc_counts = origin.is_some_and(|of| bcc.first() == Some(&of.routing_key.as_bytes()));
-        if self.keep_history
-            && let Some(whole) = remembered::restored(table)?
-        {
-            edit.array(X_DEATH, &history::write(&whole.entries));
-            for field in whole.first {
-                edit.raw(field);
-            }
+        if self.keep_history {
+            remembered::restore(&mut edit, table)?;
         }
         edit.table(REDRIVEN, &mark::counted(table, &self.by, now));
         let stays =
@@ -264,10 +255,7 @@ fn edited(
     origin: Option<Origin<'_>>,
     here: &Here<'_>,
 ) -> Result<Bytes, Stays> {
-    let edited = properties.edit(&Edit {
-        headers: Change::Set(headers),
-        ..Edit::default()
-    });
+    let edited = properties.with_headers(headers);
     let Some(origin) = origin else {
         return Ok(edited);
     };

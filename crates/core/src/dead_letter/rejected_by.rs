@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use memchr::memmem;
 
-use crate::amqp::properties::{Change, Edit, Properties};
+use crate::amqp::properties::Properties;
 use crate::amqp::table::{Table, TableBuilder};
 use crate::machine::Rejecter;
 
@@ -45,8 +45,5 @@ pub fn without(properties: &[u8]) -> Option<Bytes> {
     memmem::find(properties, X_REJECTED_BY)?;
     let parsed = Properties::parse(properties).ok()?;
     let headers = Table(parsed.headers()?).without(|name| name == X_REJECTED_BY)?;
-    Some(parsed.edit(&Edit {
-        headers: Change::Set(headers),
-        ..Edit::default()
-    }))
+    Some(parsed.with_headers(headers))
 }

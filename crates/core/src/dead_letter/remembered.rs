@@ -22,10 +22,10 @@
 use crate::amqp::cursor::Malformed;
 use crate::amqp::table::{Array, ArrayBuilder, Field, Table, TableBuilder, Value};
 
-use super::headers::{X_DEATH, X_FIRST_DEATH};
+use super::headers::{HeaderEdit, X_DEATH, X_FIRST_DEATH};
 use super::history::{self, Entry, NewDeath};
 use super::private::HISTORY;
-use super::{Dialect, Rules};
+use super::{Death, Dialect, Rules};
 
 /// In a private history: the published x-death does not count (`history = "broker"` on 4.x). The
 /// number of entries; x-death has only the newest one.
@@ -128,9 +128,28 @@ pub(super) fn restored(headers: Table<'_>) -> Result<Option<Whole<'_>>, Malforme
     Ok(Some(published.and(history::read(x_death), false)))
 }
 
+/// Writes the client's view, if x-death is not complete.
+pub(super) fn restore<'a>(edit: &mut HeaderEdit<'a>, headers: Table<'a>) -> Result<(), Malformed> {
+    if let Some(whole) = restored(headers)? {
+        edit.array(X_DEATH, &history::write(&whole.entries));
+        for field in whole.first {
+            edit.raw(field);
+        }
+    }
+    Ok(())
+}
+
 // === impl Past ===
 
 impl<'a> Past<'a> {
+    /// With this death, unless the broker has recorded it.
+    pub(super) fn and(mut self, death: &Death<'_>, rules: &Rules, event: NewDeath<'a>) -> Past<'a> {
+        if !death.recorded {
+            self.whole.record(rules.dialect, event);
+        }
+        self
+    }
+
     /// Reads x-death and the private history. `recorded`: the broker has just changed x-death.
     pub(super) fn read(
         headers: Table<'a>,
@@ -198,7 +217,7 @@ fn as_the_broker_reads<'a>(
 // === impl Whole ===
 
 impl<'a> Whole<'a> {
-    pub(super) fn record(&mut self, dialect: Dialect, death: NewDeath<'a>) {
+    fn record(&mut self, dialect: Dialect, death: NewDeath<'a>) {
         for list in [&mut self.entries, &mut self.since] {
             *list = history::record(dialect, std::mem::take(list), death);
         }

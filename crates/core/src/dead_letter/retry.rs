@@ -202,10 +202,7 @@ impl Retry<'_> {
             ..Edit::default()
         });
         let properties = proof::prove(&without, own_user, None).ok_or(Malformed)?;
-        Ok(Content {
-            properties: self.written_into(&properties)?,
-            body: content.body.clone(),
-        })
+        Ok(content.with_properties(self.written_into(&properties)?))
     }
 
     pub(super) fn written_into(&self, properties: &[u8]) -> Result<bytes::Bytes, Malformed> {
@@ -218,10 +215,7 @@ impl Retry<'_> {
         let mut edit = HeaderEdit::default();
         edit.table(RETRY, &table);
         let headers = edit.apply(headers, |_| true)?;
-        Ok(parsed.edit(&Edit {
-            headers: Change::Set(headers),
-            ..Edit::default()
-        }))
+        Ok(parsed.with_headers(headers))
     }
 
     fn write(&self) -> TableBuilder {
@@ -287,10 +281,8 @@ impl Retry<'_> {
     pub fn before(&self, content: &Content, original: Original<'_>) -> Result<Content, Malformed> {
         let properties = Properties::parse(&content.properties)?;
         let table = Table(properties.headers().unwrap_or_default());
-        Ok(Content {
-            properties: self.put_back(&properties, self.headers_before(table)?, original),
-            body: content.body.clone(),
-        })
+        let headers = self.headers_before(table)?;
+        Ok(content.with_properties(self.put_back(&properties, headers, original)))
     }
 
     /// The consumer's view, with the number of returns. `acquired`: as the two numbers of RabbitMQ
@@ -404,10 +396,7 @@ impl Retry<'_> {
             away: None,
             ..self.clone()
         };
-        Ok(Content {
-            properties: retry.written_into(&properties)?,
-            body: content.body.clone(),
-        })
+        Ok(content.with_properties(retry.written_into(&properties)?))
     }
 }
 
@@ -418,12 +407,7 @@ impl Retry<'_> {
 /// When headers are malformed.
 pub fn deaths(table: Table<'_>) -> Result<Vec<u8>, Malformed> {
     let mut edit = HeaderEdit::default();
-    if let Some(whole) = remembered::restored(table)? {
-        edit.array(X_DEATH, &history::write(&whole.entries));
-        for field in whole.first {
-            edit.raw(field);
-        }
-    }
+    remembered::restore(&mut edit, table)?;
     edit.apply(table, is_of_deaths)
 }
 
@@ -435,13 +419,7 @@ pub fn again(content: &Content) -> Result<Content, Malformed> {
     let properties = Properties::parse(&content.properties)?;
     let table = Table(properties.headers().unwrap_or_default());
     let headers = HeaderEdit::default().apply(table, |name| !is_the_brokers(name))?;
-    Ok(Content {
-        properties: properties.edit(&Edit {
-            headers: Change::Set(headers),
-            ..Edit::default()
-        }),
-        body: content.body.clone(),
-    })
+    Ok(content.with_properties(properties.with_headers(headers)))
 }
 
 /// The queue's own count of failed deliveries. `acquired`: as the two numbers of RabbitMQ 4.3.

@@ -92,14 +92,12 @@ pub fn without_death(content: &Content) -> Option<Content> {
             Change::Set(HeaderEdit::default().apply(table, own).ok()?)
         }
     };
-    Some(Content {
-        properties: properties.edit(&Edit {
-            headers,
-            expiration: Change::Remove,
-            ..Edit::default()
-        }),
-        body: content.body.clone(),
-    })
+    let edit = Edit {
+        headers,
+        expiration: Change::Remove,
+        ..Edit::default()
+    };
+    Some(content.with_properties(properties.edit(&edit)))
 }
 
 fn lookup<'a>(table: Table<'a>, name: &[u8]) -> Option<Value<'a>> {

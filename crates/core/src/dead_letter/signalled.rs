@@ -46,8 +46,7 @@ pub fn signalled(
         true => retry.routing_key.clone(),
         false => ShortStr::copy(routing_key)?,
     };
-    let body = content.body.clone();
-    Some((Content { properties, body }, key))
+    Some((content.with_properties(properties), key))
 }
 
 impl Retry<'_> {

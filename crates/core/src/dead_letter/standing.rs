@@ -45,10 +45,7 @@ impl Standing<'_> {
         let content = here.bridges.content(self.content);
         let parsed = Properties::parse(&content.properties)?;
         let table = Table(parsed.headers().unwrap_or_default());
-        let with = |edit: &Edit, of: &Properties<'_>| Content {
-            properties: of.edit(edit),
-            body: content.body.clone(),
-        };
+        let with = |edit: &Edit, of: &Properties<'_>| content.with_properties(of.edit(edit));
         let is_parked = table.get(PARKED_EXCHANGE)?.is_some();
         let table_of_retry = retry::read(&parsed, here.own_user);
         if let Some((retry, original)) = &table_of_retry

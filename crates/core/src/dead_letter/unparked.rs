@@ -101,10 +101,7 @@ pub fn of_itself(properties: &Bytes) -> Bytes {
         }
         let own = |name: &[u8]| !OF_THE_QUEUE.contains(&name);
         let headers = HeaderEdit::default().apply(table, own).ok()?;
-        Some(parsed.edit(&Edit {
-            headers: Change::Set(headers),
-            ..Edit::default()
-        }))
+        Some(parsed.with_headers(headers))
     };
     edited().unwrap_or_else(|| properties.clone())
 }

@@ -1,6 +1,5 @@
 //! Writes the dead letter: the headers that RabbitMQ would write, and those of the proxy's own that its next death needs.
 
-use crate::amqp::content::Content;
 use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties};
@@ -55,14 +54,11 @@ impl Writing<'_> {
         Ok(Publication {
             exchange: target.exchange.clone(),
             routing_key: ShortStr::copy(self.keys.routing_key).ok_or(Malformed)?,
-            content: Content {
-                properties: properties.edit(&Edit {
-                    headers: Change::Set(headers),
-                    expiration: Change::Remove,
-                    ..Edit::default()
-                }),
-                body: death.content.body.clone(),
-            },
+            content: death.content.with_properties(properties.edit(&Edit {
+                headers: Change::Set(headers),
+                expiration: Change::Remove,
+                ..Edit::default()
+            })),
             queue: death.queue.clone(),
             reason: death.reason,
             at_least_once: target.at_least_once,

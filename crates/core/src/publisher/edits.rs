@@ -32,10 +32,7 @@ pub(super) fn parked(
             true => proof::prove(properties, own_user, Some(parked)),
             false => proof::unproven(properties, own_user, parked),
         };
-        let parked = Content {
-            properties: properties?,
-            body: content.body.clone(),
-        };
+        let parked = content.with_properties(properties?);
         Some(parked).filter(|parked| parked.header_frame() <= frame_max)
     };
     // It is more to know where it should have gone than who rejected it.
@@ -69,10 +66,8 @@ pub(super) fn hidden(publication: &Publication, own_user: &ShortStr) -> Option<C
     if publication.purpose != Purpose::Redrive || is_proven(content, own_user) {
         return None;
     }
-    Some(Content {
-        properties: proof::prove(&content.properties, own_user, None)?,
-        body: content.body.clone(),
-    })
+    let proven = proof::prove(&content.properties, own_user, None)?;
+    Some(content.with_properties(proven))
 }
 
 pub(super) fn sent(
