@@ -1,7 +1,7 @@
 //! What RabbitMQ does with a message and its deaths, slow and obvious, and independent of the code under test.
 
 use crate::amqp::content::Content;
-use crate::amqp::properties::{Change, Edit, Properties};
+use crate::amqp::properties::Properties;
 use crate::amqp::table::{ArrayBuilder, Table, TableBuilder, Value};
 use crate::dead_letter::Dialect;
 use crate::dead_letter::headers::{X_DEATH, X_FIRST_DEATH, X_LAST_DEATH};
@@ -185,13 +185,9 @@ impl Broker {
         }
         members.sort();
         let headers = members.into_iter().flat_map(|(_, raw)| raw).collect();
-        Content {
-            properties: properties.edit(&Edit {
-                headers: Change::Set(headers),
-                ..Edit::default()
-            }),
-            body: stored.content.body.clone(),
-        }
+        stored
+            .content
+            .with_properties(properties.with_headers(headers))
     }
 }
 

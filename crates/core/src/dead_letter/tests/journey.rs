@@ -220,11 +220,12 @@ impl Journey {
                 self.edit_headers(|table| table.without(|name| name == gone.as_bytes()).unwrap())
             }
             "user" => {
-                let user_id = words.take("id");
-                self.edit(&Edit {
-                    user_id: user_id.map_or(Change::Remove, |user| Change::Set(user.into())),
+                let user = words.take("id");
+                let edited = Properties::parse(&properties).unwrap().edit(&Edit {
+                    user_id: user.map_or(Change::Remove, |user| Change::Set(user.into())),
                     ..Edit::default()
-                })
+                });
+                self.changed(Some(edited))
             }
             other => panic!("no command {other}"),
         }
@@ -247,19 +248,11 @@ impl Journey {
         format!("changed {}", self.rendered())
     }
 
-    fn edit(&mut self, edit: &Edit) -> String {
-        let properties = Properties::parse(&self.content.properties).unwrap();
-        let edited = properties.edit(edit);
-        self.changed(Some(edited))
-    }
-
     fn edit_headers(&mut self, change: impl FnOnce(Table<'_>) -> Vec<u8>) -> String {
         let properties = Properties::parse(&self.content.properties).unwrap();
         let headers = change(Table(properties.headers().unwrap_or_default()));
-        self.edit(&Edit {
-            headers: Change::Set(headers),
-            ..Edit::default()
-        })
+        let edited = properties.with_headers(headers);
+        self.changed(Some(edited))
     }
 
     fn rules(&self, words: &mut Words) -> Rules {

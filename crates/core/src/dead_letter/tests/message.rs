@@ -67,10 +67,8 @@ pub(super) fn build(line: &str) -> Message {
         ("private-bcc", private::BCC),
         ("private-cc", private::CC),
     ] {
-        if let Some(keys) = words.take(word) {
-            let keys = list(&keys);
-            let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
-            headers.array(name, &longstrs(&keys));
+        if let Some(text) = words.take(word) {
+            headers.array(name, &keys(&text));
             any = true;
         }
     }
@@ -140,12 +138,10 @@ pub(super) fn build(line: &str) -> Message {
         headers.extend(member.finish());
     }
     if let Some(user) = words.take("private-user") {
-        let mut member = TableBuilder::default();
-        match user.as_str() {
-            "-" => member.void(private::USER_ID),
-            user => member.longstr(private::USER_ID, user.as_bytes()),
-        };
-        headers.extend(member.finish());
+        headers.extend(match user.as_str() {
+            "-" => typed(private::USER_ID, "V:"),
+            user => typed(private::USER_ID, &format!("S:{user}")),
+        });
     }
     let set = |value: Option<String>| value.map_or(Change::Keep, |text| Change::Set(text.into()));
     let edit = Edit {
@@ -176,7 +172,8 @@ fn typed(name: &[u8], value: &str) -> Vec<u8> {
     let (code, value) = value.split_once(':').expect("a type and a value");
     let number = || value.parse::<i128>().expect("a number");
     let octets = match code {
-        "S" => [&(value.len() as u32).to_be_bytes(), value.as_bytes()].concat(),
+        "V" => Vec::new(),
+        "S" | "x" => [&(value.len() as u32).to_be_bytes(), value.as_bytes()].concat(),
         "d" => value.parse::<f64>().unwrap().to_be_bytes().into(),
         "b" | "B" => vec![number() as u8],
         "s" | "u" => (number() as u16).to_be_bytes().into(),
@@ -220,60 +217,45 @@ fn entry_table(mut words: Words, own: bool) -> TableBuilder {
     let (queue, rest) = words.verb.split_once('/').unwrap();
     let (reason, count) = rest
         .split_once('*')
-        .map_or((rest, None), |(r, n)| (r, Some(n)));
+        .map_or((rest, None), |(r, n)| (r, Some(n.to_owned())));
     let (queue, reason) = (long(queue), reason.to_owned());
-    let count = count.map(|n| n.parse::<i64>().unwrap());
-    let (time, exchange) = (words.take("t"), words.take("x"));
-    let (keys, expiration) = (words.take("k"), words.take("oe"));
-    let (no_number, extra) = (words.take("n"), words.take("extra"));
-    words.done();
-    let put = |table: &mut TableBuilder, name: &str| {
-        let field = name.as_bytes();
-        let longstr = match name {
-            "queue" => Some(&queue).filter(|queue| *queue != "-"),
-            "reason" => Some(&reason).filter(|reason| *reason != "-"),
-            "exchange" => exchange.as_ref(),
-            "original-expiration" => expiration.as_ref(),
-            "extra" => extra.as_ref(),
-            _ => None,
-        };
-        match (longstr, longstr.and_then(|text| text.strip_prefix('#'))) {
-            (_, Some(octets)) => {
-                let [name, length] = [field.len() as u8, octets.len() as u8];
-                let head = [&[name], field, &[b'x', 0, 0, 0, length]].concat();
-                table.members(&[&head, octets.as_bytes()].concat());
-            }
-            (Some(text), None) => drop(table.longstr(field, text.as_bytes())),
-            (None, None) => {}
-        }
-        match (name, &count, &no_number, &time, &keys) {
-            ("count", Some(count), ..) => drop(table.long(field, *count)),
-            ("count", None, Some(text), ..) => drop(table.longstr(field, text.as_bytes())),
-            ("time", _, _, Some(time), _) => drop(table.timestamp(field, time.parse().unwrap())),
-            ("routing-keys", .., Some(keys)) => {
-                let keys: Vec<_> = list(keys).iter().map(|key| long(key)).collect();
-                let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
-                table.array(field, &longstrs(&keys));
-            }
-            _ => {}
-        }
+    let queue = match queue.strip_prefix('#') {
+        Some(octets) => format!("x:{octets}"),
+        None => format!("S:{queue}"),
     };
-    let mut names = [
-        "original-expiration",
-        "count",
-        "reason",
-        "queue",
-        "time",
-        "exchange",
-        "routing-keys",
-        "extra",
+    let is = |text: &String| !text.ends_with(":-");
+    let typed_as = |of: &str, text: Option<String>| text.map(|text| format!("{of}:{text}"));
+    let count = typed_as("l", count).or(typed_as("S", words.take("n")));
+    let fields = [
+        ("original-expiration", typed_as("S", words.take("oe"))),
+        ("count", count),
+        ("reason", Some(format!("S:{reason}")).filter(is)),
+        ("queue", Some(queue).filter(is)),
+        ("time", typed_as("T", words.take("t"))),
+        ("exchange", typed_as("S", words.take("x"))),
+        ("routing-keys", words.take("k")),
+        ("extra", typed_as("S", words.take("extra"))),
     ];
+    words.done();
+    let fields = fields
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
+    let mut fields: Vec<_> = fields.collect();
     if own {
-        names.sort();
+        fields.sort();
     }
     let mut table = TableBuilder::default();
-    for name in names {
-        put(&mut table, name);
+    for (name, value) in fields {
+        match name {
+            "routing-keys" => table.array(name.as_bytes(), &keys(&value)),
+            _ => table.members(&typed(name.as_bytes(), &value)),
+        };
     }
     table
+}
+
+/// `[a, b]`
+fn keys(text: &str) -> ArrayBuilder {
+    let keys: Vec<_> = list(text).iter().map(|key| long(key)).collect();
+    longstrs(&keys.iter().map(|key| key.as_bytes()).collect::<Vec<_>>())
 }

@@ -36,27 +36,6 @@ pub(super) fn render(properties: &[u8]) -> String {
                 None => "another history".to_owned(),
             };
             out += &format!("\n{name}  {what}");
-        } else if field.name == private::LAP {
-            let fields = value.as_table().unwrap().fields();
-            let (names, values): (Vec<_>, Vec<_>) = fields
-                .map(|field| field.unwrap())
-                .map(|field| (quoted(field.name), show(field.value)))
-                .unzip();
-            let known = ["queues", "exchange", "routing-key", "deaths"];
-            assert_eq!(names[..4], known);
-            let [queues, exchange, key, deaths] = &values[..4] else {
-                unreachable!()
-            };
-            let kept = names[4..].iter().zip(&values[4..]);
-            let kept: Vec<_> = kept
-                .map(|(name, value)| match &**value {
-                    "true" => name.clone(),
-                    value => format!("{name}={value}"),
-                })
-                .collect();
-            let kept = kept.join(" ");
-            out += &format!("\n{name}  {queues} of=({exchange}, {key}, {deaths}) {kept}");
-            out.truncate(out.trim_end().len());
         } else if let Some(said) = value.as_table() {
             let said = said.fields().map(|field| field.unwrap()).map(member);
             out += &format!("\n{name}  {}", said.collect::<Vec<_>>().join(" "));

@@ -7,7 +7,7 @@ pub(crate) struct Words {
 }
 
 /// Splits at `separator`, but not within quotes, `()` and `[]`.
-fn split(text: &str, separator: char) -> Vec<String> {
+pub(crate) fn split(text: &str, separator: char) -> Vec<String> {
     let (mut parts, mut part) = (Vec::new(), String::new());
     let (mut depth, mut quoted) = (0, false);
     for c in text.chars() {

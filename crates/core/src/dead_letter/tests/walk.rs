@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::name;
-use crate::amqp::properties::{Change, Edit, Properties};
+use crate::amqp::properties::Properties;
 use crate::amqp::table::{Table, Value};
 use crate::dead_letter::headers::{X_DEATH, X_FIRST_DEATH, X_LAST_DEATH};
 use crate::dead_letter::{
@@ -96,10 +96,7 @@ impl Walk {
     fn new(broker: Broker) -> Walk {
         let none = Properties::parse(&[0, 0]).unwrap();
         let content = Content {
-            properties: none.edit(&Edit {
-                headers: Change::Set(Vec::new()),
-                ..Edit::default()
-            }),
+            properties: none.with_headers(Vec::new()),
             body: Bytes::from_static(b"body"),
         };
         Walk {

@@ -4,39 +4,7 @@ use crate::letter::{BodyHash, Filter, Id, Letter};
 
 use super::{letter, rejected, with_properties};
 
-#[test]
-fn what_the_broker_changes_from_look_to_look_does_not_count() {
-    let counted = |headers: TableBuilder| {
-        let mut headers = headers;
-        headers
-            .long(b"x-delivery-count", 3)
-            .long(b"x-acquired-count", 9);
-        headers
-    };
-    let mut headers = TableBuilder::default();
-    headers.longstr(b"a", b"b");
-    let mut same = TableBuilder::default();
-    same.longstr(b"a", b"b");
-    let again = Letter {
-        position: 7,
-        redelivered: true,
-        ..letter(counted(same), "body")
-    };
-    assert_eq!(letter(headers, "body").id(), again.id());
-    // 3.x sorts the headers when it adds its own.
-    let of = |names: [&[u8]; 2]| {
-        let mut headers = TableBuilder::default();
-        headers.longstr(names[0], b"1").longstr(names[1], b"1");
-        letter(headers, "body").id()
-    };
-    assert_eq!(of([b"b", b"a"]), of([b"a", b"b"]));
-    assert_ne!(of([b"b", b"a"]), of([b"c", b"a"]));
-    // It had no headers at all before.
-    let without = with_properties(vec![0, 0]);
-    let counted = letter(counted(TableBuilder::default()), "body");
-    assert_eq!(without.id(), counted.id());
-}
-
+/// `testdata/ids.txt` has what the broker changes from look to look.
 #[test]
 fn everything_else_counts() {
     let one = rejected("bang");
@@ -61,6 +29,12 @@ fn everything_else_counts() {
         with_properties(vec![0x10, 0, 1]),
         with_properties(vec![0x08, 0, 1]),
     ];
+    let again = Letter {
+        position: 7,
+        redelivered: true,
+        ..one.clone()
+    };
+    assert_eq!(again.id(), one.id());
     let mut ids: Vec<_> = others.iter().map(Letter::id).collect();
     ids.push(one.id());
     ids.sort();

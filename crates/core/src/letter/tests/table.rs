@@ -36,6 +36,7 @@ fn answer(journey: &Journey, line: &str) -> String {
     let mut words = Words::of(line);
     let answer = match words.verb.as_str() {
         "shown" => shown(&letter),
+        "id" => letter.id().to_string(),
         "story" => Detail::of(&letter, &ErrorHeaders::default())
             .story
             .join("\n"),

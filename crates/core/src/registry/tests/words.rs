@@ -2,6 +2,7 @@
 
 use crate::amqp::ids::ShortStr;
 use crate::amqp::table::Table;
+use crate::dead_letter::tests::script::split;
 
 /// A line: its verb, then words.
 pub(super) struct Line {
@@ -116,36 +117,18 @@ pub(super) fn quoted(value: &[u8]) -> String {
 }
 
 fn words(text: &str) -> Vec<Word> {
-    let mut words = Vec::new();
-    let mut rest = text.trim_start();
-    while !rest.is_empty() {
-        let name_end = rest.find(['=', ' ', '"']).unwrap_or(rest.len());
-        let name = rest[name_end..]
-            .starts_with('=')
-            .then(|| rest[..name_end].to_owned());
-        if name.is_some() {
-            rest = &rest[name_end + 1..];
-        }
-        let quoted = rest.starts_with('"');
-        let value = if quoted {
-            let end = rest[1..].find('"').unwrap() + 1;
-            let value = &rest[1..end];
-            rest = &rest[end + 1..];
-            value
-        } else {
-            let end = rest.find(' ').unwrap_or(rest.len());
-            let value = &rest[..end];
-            rest = &rest[end..];
-            value
+    let words = split(text, ' ').into_iter().map(|word| {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) if !name.contains('"') => (Some(name.to_owned()), value),
+            _ => (None, &*word),
         };
-        words.push(Word {
+        Word {
             name,
-            value: unescape(value),
-            quoted,
-        });
-        rest = rest.trim_start();
-    }
-    words
+            value: unescape(value.trim_matches('"')),
+            quoted: value.starts_with('"'),
+        }
+    });
+    words.collect()
 }
 
 /// Undoes `escape_ascii`; also `*N` behind a character repeats it, for names that are long.
