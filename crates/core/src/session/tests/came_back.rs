@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::message::{Message, Shown, published, seen, shown, text};
-use super::retries::{AWAY, declared, of, policy, said};
+use super::kept::AWAY;
+use super::message::{Message, Shown, declared, of, policy, published, said, seen, shown, text};
 use super::script::*;
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;

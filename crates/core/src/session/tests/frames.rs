@@ -92,12 +92,6 @@ pub(super) fn cancel(tag: &str, bits: u8) -> Vec<u8> {
     })
 }
 
-pub(super) fn channel_close() -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::close(&mut out, CH, 200, b"bye", MethodId(0, 0));
-    out
-}
-
 /// The frames in bytes, as `channel class.method` or what else they are: for readable failures.
 pub(super) fn show(bytes: &[u8]) -> Vec<String> {
     let mut rest = bytes;

@@ -1,6 +1,5 @@
-//! A message with properties of its own, as a broker delivers it and as a client reads it.
+//! A message with properties of its own, as a broker delivers it and as a client reads it; and a queue with retries.
 
-use super::retries::table;
 use super::script::*;
 use crate::amqp::content::PREFIX;
 use crate::amqp::frame::{self, Front};
@@ -8,7 +7,12 @@ use crate::amqp::ids::DeliveryTag;
 use crate::amqp::method::{Deliver, GetOk};
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::reply;
-use crate::amqp::table::Table;
+use crate::amqp::table::{Table, TableBuilder};
+use crate::objects::{DeclaredTarget, QueueType};
+use crate::registry::policy::{Definition, Pattern, Policies, Policy};
+use crate::registry::said_retries::SaidRetries;
+use crate::registry::{Declared, Form};
+use crate::session::Settings;
 
 /// A message at the broker.
 #[derive(Clone)]
@@ -147,4 +151,56 @@ pub(super) fn shown(redelivered: bool, counts: &[(&str, i64)]) -> Shown {
 pub(super) fn seen(s: &mut Script, bytes: &[u8]) -> Shown {
     let _said = s.broker(bytes);
     read(&s.sent_to_client())
+}
+
+// === its queue
+
+/// What the arguments or a policy say of retries.
+pub(super) fn said(min: Option<u32>, limit: Option<i32>) -> SaidRetries {
+    SaidRetries {
+        delayed_retry_min: min,
+        delivery_limit: limit,
+        ..SaidRetries::default()
+    }
+}
+
+/// A policy of ours that fits `orders`.
+pub(super) fn policy(retries: SaidRetries) -> Policies {
+    Policies::new(vec![Policy {
+        pattern: Pattern::new("^orders$").expect("a good pattern"),
+        definition: Definition {
+            retries,
+            ..Definition::default()
+        },
+        ..Policy::default()
+    }])
+}
+
+/// A declared queue without a dead-letter exchange.
+pub(super) fn declared(retries: SaidRetries) -> Declared {
+    Declared {
+        said: DeclaredTarget::Policy {
+            at_least_once: false,
+        },
+        retries,
+        queue_type: QueueType::Classic,
+        taken_over: false,
+        form: Form::default(),
+    }
+}
+
+/// Channel 1 consumes from `orders`, which was declared so, and from the unmanaged `other`.
+pub(super) fn of(settings: Settings, declared: Declared) -> Script {
+    let mut script = Script::open(settings);
+    script.manages("orders", declared);
+    let mut script = script.consume("orders").consume("other");
+    script.events.clear();
+    script
+}
+
+/// The table of a declare.
+pub(super) fn table(build: impl FnOnce(&mut TableBuilder)) -> Vec<u8> {
+    let mut table = TableBuilder::default();
+    build(&mut table);
+    table.finish()
 }

@@ -1,154 +1,19 @@
 //! Where a return goes that is not delayed: back at once by an exchange, to the broker, or to the target of what dies.
 
-use std::time::Duration;
-
-use super::message::published;
-use super::retries::{CONFIRMED, SECOND, declared, of, said, table};
+use super::message::{declared, of, published, said, table};
 use super::script::*;
 use crate::amqp::frame;
 use crate::amqp::ids::{ShortStr, name};
-use crate::amqp::method::QueueDeclare;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::version::Version;
 use crate::dead_letter::retries::RetryType;
 use crate::machine::*;
-use crate::objects::{DeclaredTarget, QueueType};
+use crate::objects::QueueType;
+use crate::registry::Declared;
 use crate::registry::catalogue::Told;
 use crate::registry::catalogue::fact::Source;
 use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
 use crate::registry::said_retries::SaidRetries;
-use crate::registry::{Declared, Form};
-
-/// Not taken over: where it comes back to the broker itself may kill it, which must be with its own key.
-#[test]
-fn what_is_not_delayed_goes_back_at_once_by_an_exchange_that_leads_to_its_queue() {
-    let mut s = of(settings(Mode::RejectsOnly), declared(said(None, Some(2))));
-    s.broker(&deliver("orders", 1, b"hi")).passes();
-    s.client(&nack(1, false, true)).silent();
-    let back = &s.dead[0].1;
-    assert_eq!(back.purpose, Purpose::Return);
-    assert_eq!(back.exchange, name("dlx-proxy.return/orders"));
-    assert_eq!(back.routing_key, name("key"));
-    assert_eq!(back.queue, name("orders"));
-}
-
-#[test]
-fn taken_over_it_goes_back_by_the_default_exchange() {
-    let taken_over = Declared {
-        said: DeclaredTarget::Target(target("dlx")),
-        taken_over: true,
-        ..declared(said(None, Some(2)))
-    };
-    let mut s = of(settings(Mode::Full), taken_over);
-    s.broker(&deliver("orders", 1, b"hi")).passes();
-    s.client(&nack(1, false, true)).silent();
-    let back = &s.dead[0].1;
-    assert_eq!(back.purpose, Purpose::Return);
-    assert_eq!(
-        (&back.exchange, &back.routing_key),
-        (&name(""), &name("orders"))
-    );
-}
-
-#[test]
-fn what_comes_back_to_an_exclusive_queue_that_is_not_taken_over_does_so_at_the_broker() {
-    let exclusive = |retries, taken_over| Declared {
-        taken_over,
-        form: Form {
-            bits: QueueDeclare::EXCLUSIVE,
-            arguments: Vec::new(),
-        },
-        ..declared(retries)
-    };
-    for retries in [said(None, Some(2)), said(Some(1000), None)] {
-        let mut s = of(settings(Mode::RejectsOnly), exclusive(retries, false));
-        s.broker(&deliver("orders", 1, b"hi")).passes();
-        s.client(&nack(1, false, true)).passes();
-        let queue = name("orders");
-        let cause = Fallback::Exclusive;
-        assert_eq!(s.events, [Event::ReturnForwarded { queue, cause }]);
-        assert_eq!(s.session.retained(), 0);
-    }
-    // It dies as any other, and what is not delayed is no fact.
-    let mut s = of(
-        settings(Mode::RejectsOnly),
-        exclusive(said(None, Some(0)), false),
-    );
-    s.broker(&deliver("orders", 1, b"hi")).passes();
-    s.client(&nack(1, false, true)).silent();
-    assert_eq!(s.dead[0].1.purpose, Purpose::Park(Cause::TargetUnknown));
-    let failed = SaidRetries {
-        delayed_retry_type: Some(RetryType::Failed),
-        ..said(Some(1000), Some(-1))
-    };
-    let mut s = of(settings(Mode::RejectsOnly), exclusive(failed, false));
-    s.broker(&deliver("orders", 1, b"hi")).passes();
-    s.client(&nack(1, false, true)).passes();
-    assert_eq!(s.events, []);
-    let mut s = of(
-        settings(Mode::Full),
-        exclusive(said(Some(1000), None), true),
-    );
-    s.broker(&deliver("orders", 1, b"hi")).passes();
-    s.client(&nack(1, false, true)).silent();
-    assert_eq!(s.dead[0].1.purpose, SECOND);
-}
-
-#[test]
-fn what_comes_back_to_a_name_that_leaves_no_room_for_such_an_exchange_is_returned_later() {
-    let queue = "q".repeat(255);
-    let settings = settings(Mode::RejectsOnly);
-    settings.policies.set_ours(Policies::new(vec![Policy {
-        pattern: Pattern::new("^q").expect("a good pattern"),
-        definition: Definition {
-            retries: said(Some(1000), None),
-            ..Definition::default()
-        },
-        ..Policy::default()
-    }]));
-    let mut s = Script::open(settings);
-    s.client(&get(&queue)).passes();
-    s.broker(&got(1)).passes();
-    // It may be a quorum queue, which counts.
-    s.client(&reject(1, true)).silent();
-    assert_eq!(
-        s.events,
-        [super::unpublished::kept(&queue, Fallback::NameTooLong)]
-    );
-    assert_eq!(s.session.retained(), 0);
-    s.wait(Duration::from_secs(1))
-        .broker_gets(&[&nack(1, false, true)]);
-}
-
-#[test]
-fn at_the_limit_it_dies() {
-    for (said_by, exchange, purpose) in [
-        (DeclaredTarget::Target(target("dlx")), "dlx", Purpose::Death),
-        (
-            DeclaredTarget::Policy {
-                at_least_once: false,
-            },
-            "",
-            Purpose::Park(Cause::TargetUnknown),
-        ),
-    ] {
-        let dying = Declared {
-            said: said_by,
-            ..declared(said(Some(1000), Some(0)))
-        };
-        let mut s = of(settings(Mode::RejectsOnly), dying);
-        s.broker(&deliver("orders", 1, b"hi")).passes();
-        s.client(&nack(1, false, true)).silent();
-        let dead = &s.dead[0].1;
-        assert_eq!(dead.reason, Reason::DeliveryLimit);
-        assert_eq!((dead.purpose, &dead.exchange), (purpose, &name(exchange)));
-        assert!(dead.at_least_once, "it is parked rather than dropped");
-        let ticket = s.ticket();
-        s.settled(&[(ticket, CONFIRMED)])
-            .broker_gets(&[&ack(1, false)]);
-        assert_eq!((s.session.retained(), s.session.withheld()), (0, 0));
-    }
-}
 
 #[test]
 fn what_a_publisher_says_of_earlier_deliveries_counts_for_nothing() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use super::frames::*;
+use super::words::shown;
 use crate::amqp::frame::{self, Front};
 use crate::amqp::ids::{ChannelId, ShortStr, name};
 use crate::amqp::method::{Consume, Get, MethodId};
@@ -23,6 +24,7 @@ use crate::registry::{Declared, Form};
 use crate::session::{Effects, External, Input, Session, Settings, Turn};
 
 pub(super) const CH: ChannelId = ChannelId(1);
+pub(super) const PROBE: ChannelId = ChannelId(65_535);
 
 /// A session and what it has said since it was last asked.
 pub(super) struct Script {
@@ -31,8 +33,8 @@ pub(super) struct Script {
     pub policies: LivePolicies,
     pub now: Now,
     pub fx: Effects,
-    to_client: Vec<u8>,
-    to_broker: Vec<u8>,
+    pub to_client: Vec<u8>,
+    pub to_broker: Vec<u8>,
     pub dead: Vec<(Ticket, Publication)>,
     pub ensure: Vec<Ensure>,
     pub record: Vec<(ShortStr, bool)>,
@@ -41,8 +43,10 @@ pub(super) struct Script {
     pub doubts: bool,
     /// Whether a queue that nobody declared is asked for. Else that was tried in vain a moment ago.
     pub inquires: bool,
-    channel_max: u16,
-    frame_max: u32,
+    /// The tickets of all dead letters so far.
+    pub tickets: Vec<Ticket>,
+    pub channel_max: u16,
+    pub frame_max: u32,
     rest: [Vec<u8>; 2],
 }
 
@@ -115,6 +119,7 @@ impl Script {
             events: Vec::new(),
             doubts: false,
             inquires: false,
+            tickets: Vec::new(),
             channel_max: 2047,
             frame_max: 131_072,
             rest: [Vec::new(), Vec::new()],
@@ -126,27 +131,17 @@ impl Script {
         Script::fresh(settings).opened()
     }
 
-    /// The same of a client that may have so many channels.
-    pub(super) fn narrow(settings: Settings, channel_max: u16) -> Script {
-        let mut script = Script::fresh(settings);
-        script.channel_max = channel_max;
-        script.opened()
-    }
-
-    /// The same of one that may send frames so large.
-    pub(super) fn cramped(settings: Settings, frame_max: u32) -> Script {
-        let mut script = Script::fresh(settings);
-        script.frame_max = frame_max;
-        script.opened()
-    }
-
     fn opened(self) -> Script {
-        let mut script = self;
-        script.client(&frame::PROTOCOL).passes();
-        script.handshake(b"4.3.6");
-        script.open_channel();
-        script.events.clear();
-        script
+        self.opened_at("4.3.6")
+    }
+
+    /// By a broker of this version.
+    pub(super) fn opened_at(mut self, version: &str) -> Script {
+        self.client(&frame::PROTOCOL).passes();
+        self.handshake(version.as_bytes());
+        self.open_channel();
+        self.events.clear();
+        self
     }
 
     /// The client opens channel 1.
@@ -227,12 +222,6 @@ impl Script {
         taken_over: bool,
         form: Form,
     ) -> Script {
-        let mut turn = Turn {
-            src: &[],
-            now: self.now,
-            fx: &mut self.fx,
-            mute: false,
-        };
         let declared = Declared {
             said: DeclaredTarget::Target(target),
             retries: SaidRetries::default(),
@@ -240,9 +229,19 @@ impl Script {
             taken_over,
             form,
         };
+        self.manages(queue, declared);
+        self
+    }
+
+    pub(super) fn manages(&mut self, queue: &str, declared: Declared) {
+        let mut turn = Turn {
+            src: &[],
+            now: self.now,
+            fx: &mut self.fx,
+            mute: false,
+        };
         self.session.line(&mut turn).1.manage(name(queue), declared);
         self.collect(&[]);
-        self
     }
 
     /// The client consumes from a queue, under the queue's name.
@@ -384,26 +383,6 @@ impl Script {
         self.dead.remove(0).0
     }
 
-    pub(super) fn tickets(&mut self) -> Vec<Ticket> {
-        self.dead.drain(..).map(|(ticket, _)| ticket).collect()
-    }
-
-    /// What the recorder answers to the only declare that waits for it.
-    pub(super) fn recorded(&mut self, is_recorded: bool) -> Said<'_> {
-        let record = std::mem::take(&mut self.record);
-        let [(queue, true)] = &record[..] else {
-            panic!("what waits: {record:?}");
-        };
-        self.input(Input::Recorded(queue.clone(), is_recorded))
-    }
-
-    /// What the intake answers to the only request that was made of it.
-    pub(super) fn ensured(&mut self, ready: bool) -> Said<'_> {
-        assert_eq!(self.ensure.len(), 1, "requests: {:?}", self.ensure);
-        let exchange = self.ensure.remove(0).exchange;
-        self.input(Input::Ensured(Ensured { exchange, ready }))
-    }
-
     /// Another session of the same user and the same process.
     pub(super) fn another(&self) -> Script {
         let mut script = Script::open((*self.session.settings).clone());
@@ -420,6 +399,8 @@ impl Script {
             out.append(buffered);
             out.extend_from_slice(&src[run]);
         }
+        let tickets = self.fx.out.dead.iter().map(|dead| dead.0);
+        self.tickets.extend(tickets);
         self.dead.append(&mut self.fx.out.dead);
         self.ensure.append(&mut self.fx.out.ensure);
         let record = self.fx.out.record.drain(..);
@@ -467,20 +448,14 @@ impl Said<'_> {
         self.says(&bytes.concat(), &[]);
     }
 
-    /// Both hear something.
-    #[track_caller]
-    pub(super) fn broker_and_client(self, broker: &[&[u8]], client: &[&[u8]]) {
-        self.says(&client.concat(), &broker.concat());
-    }
-
     #[track_caller]
     fn says(self, client: &[u8], broker: &[u8]) {
         let (to_client, to_broker) = (
             std::mem::take(&mut self.script.to_client),
             std::mem::take(&mut self.script.to_broker),
         );
-        assert_eq!(show(&to_client), show(client), "to the client");
-        assert_eq!(show(&to_broker), show(broker), "to the broker");
+        assert_eq!(shown(&to_client), shown(client), "to the client");
+        assert_eq!(shown(&to_broker), shown(broker), "to the broker");
         assert_eq!(
             (to_client.as_slice(), to_broker.as_slice()),
             (client, broker)

@@ -1,14 +1,12 @@
 //! What nobody here has to touch passes as it came.
 
-use std::time::Duration;
-
 use super::script::*;
 use crate::amqp::frame;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{ArrayBuilder, TableBuilder};
-use crate::machine::{Event, Flow, Leg, Machine};
+use crate::machine::{Event, Leg};
 use crate::registry::policy::Mode;
 
 fn keep() -> Script {
@@ -49,22 +47,6 @@ fn a_protocol_header_may_come_in_pieces() {
     script
         .client(b"P\x00\x00\x09\x01")
         .broker_gets(&[&frame::PROTOCOL]);
-}
-
-#[test]
-fn a_frame_over_frame_max_is_for_the_broker_to_refuse() {
-    let mut script = keep();
-    let mut head = vec![1, 0, 1];
-    head.extend(200_000u32.to_be_bytes());
-    script.client(&head).passes();
-    script.client(&[0; 100]).passes();
-    assert!(matches!(
-        script.events[..],
-        [Event::ProtocolFault {
-            leg: Leg::Client,
-            ..
-        }]
-    ));
 }
 
 /// RabbitMQ counts the payload alone, so it takes a frame that is 8 octets larger.
@@ -181,92 +163,11 @@ fn a_header_that_would_not_fit_into_a_frame_any_more_passes_without_an_addition(
 }
 
 #[test]
-fn a_frame_without_its_end_is_for_the_broker_to_refuse() {
-    let mut script = keep();
-    let mut bad = ack(1, false);
-    *bad.last_mut().expect("not empty") = 0;
-    script.client(&bad).passes();
-    script.client(&ack(2, false)).passes();
-}
-
-/// Also when all but that octet has passed before: nothing behind it is taken for a frame, and held back.
-#[test]
-fn a_frame_in_pieces_without_its_end_is_for_the_broker_to_refuse() {
-    let mut script = keep();
-    script.client(&[8, 0, 0, 0, 0, 0, 0]).passes();
-    script.client(&[0]).passes();
-    assert!(matches!(
-        script.events[..],
-        [Event::ProtocolFault {
-            leg: Leg::Client,
-            ..
-        }]
-    ));
-    script.client(&[1, 0, 0]).passes();
-}
-
-#[test]
-fn a_method_inside_a_content_is_for_the_broker_to_refuse() {
-    let mut script = keep();
-    script
-        .client(&method(CH, MethodId::BASIC_PUBLISH, |a| {
-            a.short(0).shortstr(b"x").shortstr(b"k").octet(0).end()
-        }))
-        .passes();
-    script.client(&ack(1, false)).passes();
-    assert!(matches!(
-        script.events[..],
-        [Event::ProtocolFault {
-            leg: Leg::Client,
-            ..
-        }]
-    ));
-}
-
-#[test]
 fn a_broker_that_is_too_old_gets_everything() {
     let mut script = Script::fresh(settings(Mode::Full));
     script.client(&frame::PROTOCOL).passes();
     script.handshake(b"3.9.29");
     script.client(&nack(1, false, false)).passes();
-}
-
-#[test]
-fn the_session_ends_with_the_brokers_stream() {
-    let mut script = keep();
-    script.gone(Leg::Broker).silent();
-    assert_eq!(script.session.flow(), Flow::Finish);
-    for leg in [Leg::Client, Leg::Broker] {
-        assert!(!script.session.wants_read(leg, 0), "{leg:?}");
-    }
-}
-
-#[test]
-fn a_client_that_has_said_all_may_still_listen() {
-    let mut script = keep();
-    script.gone(Leg::Client).silent();
-    assert_eq!(script.session.flow(), Flow::HalfClosed);
-    script.broker(&deliver("c", 1, b"hello")).passes();
-    script.gone(Leg::Broker).silent();
-    assert_eq!(script.session.flow(), Flow::Finish);
-}
-
-#[test]
-fn a_broker_that_does_not_hang_up_is_not_waited_for_for_ever() {
-    let mut script = keep();
-    script.gone(Leg::Client).silent();
-    script.wait(Duration::from_secs(5)).silent();
-    assert_eq!(script.session.flow(), Flow::Finish);
-
-    // Nor when it asks for an answer that nobody will give.
-    let mut script = keep();
-    script.gone(Leg::Client).silent();
-    let close = method(ChannelId::CONNECTION, MethodId::CONNECTION_CLOSE, |a| {
-        a.short(320).shortstr(b"").short(0).short(0).end()
-    });
-    script.broker(&close).passes();
-    script.wait(Duration::from_secs(5)).silent();
-    assert_eq!(script.session.flow(), Flow::Finish);
 }
 
 #[test]
@@ -295,42 +196,4 @@ fn who_says_what_cannot_be_read_as_a_login_is_the_brokers() {
             a.octet(9).end()
         }))
         .passes();
-}
-
-#[test]
-fn a_close_of_the_connection_passes_both_ways() {
-    for from in [Leg::Client, Leg::Broker] {
-        let mut script = keep();
-        let mut close = Vec::new();
-        crate::amqp::reply::close(
-            &mut close,
-            ChannelId::CONNECTION,
-            320,
-            b"CONNECTION_FORCED",
-            MethodId(0, 0),
-        );
-        let close_ok = method(ChannelId::CONNECTION, MethodId::CONNECTION_CLOSE_OK, |_| {});
-        match from {
-            Leg::Client => {
-                script.client(&close).passes();
-                script.broker(&close_ok).passes();
-            }
-            Leg::Broker => {
-                script.broker(&close).passes();
-                script.client(&close_ok).passes();
-            }
-        }
-    }
-}
-
-#[test]
-fn a_client_that_never_finishes_its_handshake_is_let_go() {
-    let mut script = Script::fresh(settings(Mode::RejectsOnly));
-    script.client(&frame::PROTOCOL).passes();
-    script.wait(Duration::from_secs(10)).silent();
-    assert_eq!(script.session.flow(), Flow::Finish);
-
-    let mut open = keep();
-    open.wait(Duration::from_secs(3600)).silent();
-    assert_eq!(open.session.flow(), Flow::Open);
 }

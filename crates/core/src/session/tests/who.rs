@@ -75,7 +75,7 @@ fn on_request_the_message_says_it_too() {
 /// It was out until the client rejected it, however long the reject is kept.
 #[test]
 fn a_reject_that_is_published_again_says_the_same() {
-    let mut s = open(settings(Mode::RejectsOnly));
+    let mut s = open();
     s.broker(&deliver("orders", 1, b"hi")).passes();
     pass(&mut s, Duration::from_secs(3));
     s.client(&reject(1, false)).silent();
