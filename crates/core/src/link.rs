@@ -24,7 +24,7 @@ mod tests;
 use self::back_off::BackOff;
 pub(crate) use self::linked::Linked;
 #[cfg(test)]
-pub(crate) use self::tests::peer;
+pub(crate) use self::tests::{peer, script};
 
 /// TLS's answer to other protocols.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];

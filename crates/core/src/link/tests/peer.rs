@@ -83,11 +83,16 @@ impl<M: Machine> Rig<M> {
 
     /// Connected, and the handshake with a broker of that version played to its end.
     pub(crate) fn up(&mut self, version: &str) {
+        self.up_with(version, 2047);
+    }
+
+    /// The same where the broker allows so many channels.
+    pub(crate) fn up_with(&mut self, version: &str, channels: u16) {
         self.machine.connected(Leg::Broker, self.now, &mut self.fx);
         let header = self.fx.broker.finish().0.split_off(0);
         assert_eq!(header, frame::PROTOCOL);
         self.broker(&start(version));
-        self.broker(&tune(2047, 131_072, 60));
+        self.broker(&tune(channels, 131_072, 60));
         assert_eq!(self.sent().len(), 3, "start-ok, tune-ok, open");
         self.broker(&open_ok());
     }
