@@ -1,491 +1,399 @@
-//! A walk against a scripted queue.
+//! A walk against a scripted queue: `testdata/*.txt`. By itself the broker counts the messages, says the type of the queue, accepts consumers and
+//! their ends, and lets the user publish; `manual` ends that, `auto` begins it again.
 
 use bytes::Bytes;
 
 use super::*;
 use crate::amqp::content::Content;
-use crate::amqp::frame::Kind;
 use crate::amqp::ids::name;
-use crate::amqp::method::MethodId;
-use crate::letter::BodyHash;
+use crate::amqp::method::{MethodId, QueueDeclare};
+use crate::amqp::table::{ArrayBuilder, TableBuilder};
+use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::link::Login;
-use crate::link::peer::{Rig, Sent, close, content, method};
-use crate::machine::{Flow, Leg, Machine};
+use crate::link::peer::{Rig, Sent, close, content, method, with_headers};
+use crate::link::script::{Script, Words, check, quoted, runs, tell};
+use crate::machine::{Cause, Leg, Machine};
+use crate::objects::Names;
 
 mod acks;
-mod asking;
-mod back;
-mod gets;
-mod long;
-mod moving;
-mod passing;
 mod readable;
-mod returning;
-mod windows;
 
 type WalkRig = Rig<Walk>;
 
-const FAR: Bounds = Bounds {
-    messages: 1_000,
-    held: 1_000,
-    octets: 1 << 20,
-    time: Duration::from_secs(60),
-};
-
-fn rig(bounds: Bounds) -> WalkRig {
-    rig_of(Task::Look(Bodies::Begin), bounds)
+struct Scripted {
+    rig: WalkRig,
+    auto: bool,
+    queue_type: String,
+    ready: u32,
+    consumers: u32,
+    counts: Option<String>,
 }
 
-fn rig_of(task: Task, bounds: Bounds) -> WalkRig {
-    let settings = Settings {
-        login: Login {
-            vhost: name("/"),
-            user: name("operator"),
-            password: Bytes::from_static(b"secret"),
-            seed: 1,
-        },
-        queue: name("dead"),
-        bounds,
-        task,
+fn login() -> Login {
+    Login {
+        vhost: name("/"),
+        user: name("operator"),
+        password: Bytes::from_static(b"secret"),
+        seed: 1,
+    }
+}
+
+/// All messages, to a queue by its name.
+fn redrive() -> Move {
+    Move {
+        filter: Filter::default(),
+        most: u64::MAX,
+        per_second: None,
+        to: Some(Redrive {
+            to: Destination::Queue(name("orders")),
+            keep_history: true,
+            by: name("operator"),
+        }),
+        rejects: false,
+        own_user: name("proxy"),
+        names: Names::default(),
+    }
+}
+
+/// `look`, or what moves: `redrive` to `queue=…`, `exchange=…` with `key=…`, or `source`; `purge`; `release`: those that the broker is to
+/// dead-letter. `most=N` `rate=N` `match=key` `body=text`.
+fn task(words: &mut Words) -> Task {
+    let mut wanted = redrive();
+    let to = match (
+        words.option("exchange"),
+        words.option("queue"),
+        words.flag("source"),
+    ) {
+        (Some(exchange), ..) => Some(Destination::Exchange {
+            exchange: name(&exchange),
+            routing_key: words.option("key").map(|key| name(&key)),
+        }),
+        (_, Some(queue), _) => Some(Destination::Queue(name(&queue))),
+        (.., true) => Some(Destination::Source),
+        _ => None,
     };
-    Rig::new(Walk::new(
-        settings,
-        Now {
+    if let (Some(to), Some(redrive)) = (to, &mut wanted.to) {
+        redrive.to = to;
+    }
+    wanted.most = words.option_number("most").unwrap_or(u64::MAX);
+    wanted.per_second = words.option_number("rate");
+    wanted.filter.routing_key = words.option("match").map(|key| name(&key));
+    wanted.filter.body = words.option("body").map(Into::into);
+    match words.word().as_str() {
+        "look" => return Task::Look(Bodies::Begin),
+        "redrive" => {}
+        "purge" => wanted.to = None,
+        "release" => (wanted.to, wanted.rejects) = (None, true),
+        other => panic!("no task {other}"),
+    }
+    Task::Move(Box::new(wanted))
+}
+
+impl Script for Scripted {
+    type Machine = Walk;
+
+    /// `new TASK [type=classic] [version=…] [ready=N] [consumers=N] [manual] [shown]`, so that one sees how it begins, and bounds: `messages=` `held=` `octets=` `time=MS`.
+    fn begin(words: &mut Words) -> Scripted {
+        let is_look = words.flag("look");
+        let bounds = Bounds {
+            messages: words.option_number("messages").unwrap_or(if is_look {
+                1_000
+            } else {
+                u64::MAX
+            }),
+            held: words
+                .option_number("held")
+                .unwrap_or(if is_look { 1_000 } else { 10_000 }),
+            octets: words.option_number("octets").unwrap_or(if is_look {
+                1 << 20
+            } else {
+                u64::MAX
+            }),
+            time: match (words.option_number("time"), is_look) {
+                (Some(millis), _) => Duration::from_millis(millis),
+                (None, true) => Duration::from_secs(60),
+                (None, false) => Duration::MAX,
+            },
+        };
+        let (queue_type, version) = (words.option("type"), words.option("version"));
+        let (ready, consumers) = (
+            words.option_number("ready"),
+            words.option_number("consumers"),
+        );
+        let (auto, shown) = (!words.flag("manual"), words.flag("shown"));
+        let settings = Settings {
+            login: login(),
+            queue: name("dead"),
+            bounds,
+            task: match is_look {
+                true => Task::Look(Bodies::Begin),
+                false => task(words),
+            },
+        };
+        let now = Now {
             mono: Mono(1_000_000),
             ..Now::default()
-        },
-    ))
-}
-
-/// With this type and number of messages; awaits deliveries.
-fn walking(version: &str, queue_type: &str, ready: u32, bounds: Bounds) -> WalkRig {
-    let mut rig = rig(bounds);
-    rig.up(version);
-    rig.counted(1, ready);
-    rig.is_of_type(queue_type);
-    rig
-}
-
-impl WalkRig {
-    fn channel(&self) -> u16 {
-        self.machine.channel.id().0
-    }
-
-    fn counted(&mut self, channel: u16, ready: u32) {
-        self.counted_with(channel, ready, 2);
-    }
-
-    fn counted_with(&mut self, channel: u16, ready: u32, consumers: u32) {
-        let sent = self.sent();
-        let asked = sent.last().expect("a question");
-        assert!(asked.is(channel, MethodId::QUEUE_DECLARE), "{sent:?}");
-        self.broker(&method(channel, MethodId::QUEUE_DECLARE_OK, |a| {
-            a.shortstr(b"dead").long(ready).long(consumers).end();
-        }));
-    }
-
-    fn is_of_type(&mut self, queue_type: &str) {
-        let asked = consumed(&self.sent());
-        assert_eq!(asked, Some(true), "as a stream");
-        if queue_type != "stream" {
-            let text = format!(
-                "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'dead' in vhost '/' of queue type rabbit_{queue_type}_queue"
-            );
-            let channel = self.channel();
-            self.broker(&close(channel, 406, &text, MethodId::BASIC_CONSUME));
-            assert_eq!(consumed(&self.sent()), Some(false), "as what it is");
-        }
-        let channel = self.channel();
-        self.broker(&method(channel, MethodId::BASIC_CONSUME_OK, |a| {
-            a.shortstr(b"dlx-proxy").end();
-        }));
-    }
-
-    fn comes(&mut self, key: &str, body: &str) {
-        self.comes_as(key, Bytes::from_static(&[0, 0]), body);
-    }
-
-    fn comes_with(&mut self, key: &str, properties: Bytes) {
-        self.comes_as(key, properties, "");
-    }
-
-    fn comes_as(&mut self, key: &str, properties: Bytes, body: &str) {
-        self.is_delivered(key, properties, body, false);
-    }
-
-    fn comes_again(&mut self, key: &str) {
-        self.is_delivered(key, Bytes::from_static(&[0, 0]), "", true);
-    }
-
-    fn is_delivered(&mut self, key: &str, properties: Bytes, body: &str, redelivered: bool) {
-        let channel = self.channel();
-        let tag = self.machine.moving.mover.next_tag();
-        let deliver = method(channel, MethodId::BASIC_DELIVER, |a| {
-            a.shortstr(b"dlx-proxy")
-                .longlong(tag)
-                .octet(redelivered.into())
-                .shortstr(b"orders")
-                .shortstr(key.as_bytes())
-                .end();
-        });
-        let message = Content {
-            properties,
-            body: Bytes::copy_from_slice(body.as_bytes()),
         };
-        self.broker(&content(deliver, channel, &message));
-    }
-
-    /// After its cancel and the broker's: what it does then.
-    fn puts_back(&mut self) -> Vec<MethodId> {
-        let channel = self.channel();
-        assert_eq!(self.cancelled(), [(channel, MethodId::BASIC_CANCEL)]);
-        self.goes_back()
-    }
-
-    /// Frames until nothing is in flight.
-    fn cancelled(&mut self) -> Vec<(u16, MethodId)> {
-        let mut sent = self.methods();
-        let is_cancel = |(_, id): &(u16, MethodId)| *id == MethodId::BASIC_CANCEL;
-        if !sent.iter().any(is_cancel) {
-            self.pass(300);
-            sent.extend(self.methods());
+        let mut script = Scripted {
+            rig: Rig::new(Walk::new(settings, now)),
+            auto,
+            queue_type: queue_type.unwrap_or("classic".to_owned()),
+            ready: ready.unwrap_or(100),
+            consumers: consumers.unwrap_or(2),
+            counts: None,
+        };
+        script.rig.up(&version.unwrap_or("4.3.6".to_owned()));
+        if script.auto && !shown {
+            tell(&mut script, &mut None);
         }
-        sent
+        script
     }
 
-    fn goes_back(&mut self) -> Vec<MethodId> {
-        let channel = self.channel();
-        self.broker(&method(channel, MethodId::BASIC_CANCEL_OK, |a| {
-            a.shortstr(b"dlx-proxy").end();
-        }));
-        assert_eq!(self.methods(), [(channel, MethodId::BASIC_QOS)]);
-        self.broker(&method(channel, MethodId::BASIC_QOS_OK, |_| {}));
-        let done = self.methods().into_iter().map(|(_, id)| id).collect();
-        assert_eq!(self.fx.out.ended, None, "the broker has not answered");
-        self.broker(&method(channel, MethodId::CHANNEL_CLOSE_OK, |_| {}));
-        done
+    fn rig(&mut self) -> &mut WalkRig {
+        &mut self.rig
     }
 
-    fn is_dismissed(&mut self) {
-        let channel = self.channel();
-        self.broker(&method(channel, MethodId::BASIC_CANCEL, |a| {
-            a.shortstr(b"dlx-proxy").octet(1).end();
+    /// `comes key [body] [again] [size=N] [died=exchange] [times=N]`, `got …` where it gets them · `offered N`: as far as it reads · `enough` ·
+    /// `pause yes` · `settle 1..3=confirmed 4=refused/nacked` · `ready N` · `window N`: that many consumers were there · `counts`.
+    fn line(&mut self, words: &mut Words) -> bool {
+        match words.verb.as_str() {
+            "comes" | "got" => {
+                let times: u64 = words.option_number("times").unwrap_or(1);
+                let is_got = words.verb == "got";
+                let again = words.flag("again");
+                let (size, died) = (words.option_number("size"), words.option("died"));
+                let key = words.word();
+                let body = words.next().unwrap_or_default();
+                let body = size.map_or(body, |size| "x".repeat(size));
+                let properties =
+                    died.map_or(Bytes::from_static(&[0, 0]), |exchange| death(&exchange));
+                let message = Content {
+                    properties,
+                    body: body.into(),
+                };
+                (0..times).for_each(|_| self.comes(&key, &message, is_got, again));
+            }
+            "offered" => {
+                let most: u64 = words.number();
+                let message = Content {
+                    properties: Bytes::from_static(&[0, 0]),
+                    body: Bytes::new(),
+                };
+                let reads = |script: &Scripted| script.rig.machine.wants_read(Leg::Broker, 0);
+                let taken = (0..most).take_while(|_| {
+                    let reads = reads(self);
+                    if reads {
+                        self.comes("a", &message, false, false);
+                    }
+                    reads
+                });
+                self.counts = Some(format!("takes {}", taken.count()));
+            }
+            "enough" => self.rig.input(Input::Enough),
+            "pause" => self.rig.input(Input::Pause(words.word() == "yes")),
+            "settle" => {
+                let all = std::mem::take(&mut words.options).into_iter().flat_map(
+                    |(numbers, outcome)| {
+                        let (first, last) =
+                            numbers.split_once("..").unwrap_or((&numbers, &numbers));
+                        let (first, last): (u64, u64) =
+                            (first.parse().unwrap(), last.parse().unwrap());
+                        (first..=last).map(move |n| (Ticket(n), outcome_of(&outcome)))
+                    },
+                );
+                self.rig.input(Input::Settled(all.collect()));
+            }
+            "ready" => self.ready = words.number(),
+            "window" => self.rig.machine.channel.window.number = words.number(),
+            "manual" => self.auto = false,
+            "auto" => self.auto = true,
+            "counts" => {
+                let walk = &self.rig.machine;
+                let (held, prefetch) = (walk.channel.held(), walk.channel.window.prefetch());
+                let (reads, progress) = (walk.wants_read(Leg::Broker, 0), walk.progress());
+                let Progress {
+                    under_way, blocked, ..
+                } = progress;
+                let summary = summary(&progress.summary);
+                self.counts = Some(format!(
+                    "holds {held} of {prefetch}; reads: {reads}; under way: {under_way}; blocked: {blocked}; {summary}"
+                ));
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn told(&mut self) -> Vec<String> {
+        let out = std::mem::take(&mut self.rig.fx.out);
+        let mut told = runs(out.letters.iter().map(|letter| {
+            let (key, octets) = (quoted(&letter.routing_key), letter.body.len());
+            (
+                letter.position,
+                format!("looked at: {key}, {octets} octets"),
+            )
         }));
-        assert_eq!(
-            self.fx.out.ended, None,
-            "it asks whether the queue is there"
+        told.extend(runs(out.publish.iter().map(|(ticket, publication)| {
+            let to = [&publication.exchange, &publication.routing_key]
+                .map(|it| quoted(it))
+                .join(" ");
+            (ticket.0, format!("goes to {to}"))
+        })));
+        told.extend(out.ended.map(|ended| match ended {
+            Ok(ended) => format!("ended: {}", summary(&ended)),
+            Err(failure) => format!("failed: {failure:?}"),
+        }));
+        told.extend(self.counts.take());
+        told
+    }
+
+    fn answer(&mut self, sent: &Sent) -> (bool, Vec<u8>) {
+        let (channel, id) = (sent.channel, sent.method());
+        let named = |id| method(channel, id, |a| a.shortstr(b"dlx-proxy").end());
+        let answer = match id {
+            _ if !self.auto => Vec::new(),
+            Some(MethodId::QUEUE_DECLARE) => {
+                let declare = QueueDeclare::parse(&sent.payload).unwrap();
+                let counts = [self.ready, self.consumers];
+                match declare.has(QueueDeclare::PASSIVE) {
+                    true => method(channel, MethodId::QUEUE_DECLARE_OK, |a| {
+                        a.shortstr(b"dead").long(counts[0]).long(counts[1]).end();
+                    }),
+                    false => Vec::new(),
+                }
+            }
+            Some(MethodId::BASIC_CONSUME) => {
+                let as_stream = memchr::memmem::find(&sent.payload, b"x-stream-offset").is_some();
+                match as_stream && self.queue_type != "stream" {
+                    true => {
+                        let text = format!(
+                            "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'dead' in vhost '/' of queue type rabbit_{}_queue",
+                            self.queue_type
+                        );
+                        close(channel, 406, &text, MethodId::BASIC_CONSUME)
+                    }
+                    false => named(MethodId::BASIC_CONSUME_OK),
+                }
+            }
+            Some(MethodId::BASIC_CANCEL) => named(MethodId::BASIC_CANCEL_OK),
+            Some(MethodId::BASIC_QOS) => method(channel, MethodId::BASIC_QOS_OK, |_| {}),
+            Some(MethodId::TX_ROLLBACK) => method(channel, MethodId::TX_ROLLBACK_OK, |_| {}),
+            Some(MethodId::CHANNEL_CLOSE) => method(channel, MethodId::CHANNEL_CLOSE_OK, |_| {}),
+            _ => Vec::new(),
+        };
+        (true, answer)
+    }
+}
+
+impl Scripted {
+    fn comes(&mut self, key: &str, message: &Content, is_got: bool, again: bool) {
+        let (channel, tag) = (
+            self.rig.machine.channel.id().0,
+            self.rig.machine.moving.mover.next_tag(),
+        );
+        let comes = match is_got {
+            true => method(channel, MethodId::BASIC_GET_OK, |a| {
+                a.longlong(tag).octet(again.into()).shortstr(b"orders");
+                a.shortstr(key.as_bytes()).long(0).end();
+            }),
+            false => method(channel, MethodId::BASIC_DELIVER, |a| {
+                a.shortstr(b"dlx-proxy").longlong(tag).octet(again.into());
+                a.shortstr(b"orders").shortstr(key.as_bytes()).end();
+            }),
+        };
+        self.rig.broker(&content(comes, channel, message));
+    }
+}
+
+/// What is not as it mostly is.
+fn summary(summary: &Summary) -> String {
+    let Summary {
+        ready,
+        consumers,
+        seen,
+        queue_type,
+        taken,
+        starves,
+        counted,
+        reordered,
+        unread,
+        stopped,
+        moved,
+    } = summary;
+    let Moved { gone, stay, waits } = moved;
+    let mut all = format!(
+        "{stopped:?}, {queue_type:?}, seen {seen}, taken {taken}, ready {ready:?} with {consumers:?}, gone {gone}"
+    );
+    for (is, word) in [
+        (*starves, "starves"),
+        (*counted, "counted"),
+        (*reordered, "reordered"),
+        (*waits, "waits"),
+        (*unread > 0, "some unread"),
+    ] {
+        if is {
+            all += &format!(", {word}");
+        }
+    }
+    if *unread > 0 {
+        all += &format!(" ({unread})");
+    }
+    if !stay.is_empty() {
+        let most = stay.iter().take(3).map(|(why, n)| format!("{n} for {why}"));
+        all += &format!(
+            ", {} reasons to stay: {}",
+            stay.len(),
+            most.collect::<Vec<_>>().join("; ")
         );
     }
+    all
+}
 
-    fn keys(&mut self) -> Vec<String> {
-        let letters = self.fx.out.letters.drain(..);
-        letters
-            .map(|letter| letter.routing_key.to_string())
-            .collect()
+/// `confirmed`, or `refused/cause`.
+fn outcome_of(text: &str) -> Outcome {
+    let cause = text.strip_prefix("refused/");
+    let cause = cause.and_then(|cause| Cause::ALL.into_iter().find(|it| it.as_str() == cause));
+    cause.map_or_else(
+        || {
+            assert_eq!(text, "confirmed");
+            Outcome::Confirmed
+        },
+        Outcome::Refused,
+    )
+}
+
+/// Properties of a message that died in `orders`, to which it had come by that exchange with the key `new`.
+fn death(exchange: &str) -> Bytes {
+    let (mut keys, mut death, mut deaths) = <(ArrayBuilder, TableBuilder, ArrayBuilder)>::default();
+    keys.longstr(b"new");
+    death
+        .long(b"count", 1)
+        .longstr(b"reason", b"rejected")
+        .longstr(b"queue", b"orders")
+        .longstr(b"exchange", exchange.as_bytes())
+        .array(b"routing-keys", &keys);
+    deaths.table(&death);
+    let mut headers = TableBuilder::default();
+    headers.array(b"x-death", &deaths);
+    with_headers(headers, "").properties
+}
+
+/// So many messages have come.
+fn walking(of: &str, messages: u64) -> WalkRig {
+    let mut words = Words::of(&format!("new {of}"));
+    let mut script = Scripted::begin(&mut words);
+    tell(&mut script, &mut None);
+    for _ in 0..messages {
+        let message = Content {
+            properties: Bytes::from_static(&[0, 0]),
+            body: Bytes::new(),
+        };
+        script.comes("a", &message, false, false);
     }
-
-    fn ended(&mut self) -> Ended {
-        let ended = self.fx.out.ended.take().expect("an end");
-        // It says goodbye, and wants no other connection.
-        self.closed();
-        assert_eq!(self.machine.flow(), Flow::Finish);
-        assert_eq!(self.fx.out.ended, None, "it ends once");
-        ended
-    }
-
-    fn summary(&mut self) -> Summary {
-        self.ended().expect("a summary")
-    }
-
-    fn closed(&mut self) {
-        self.machine.closed(Leg::Broker, self.now, &mut self.fx);
-    }
-}
-
-/// As a stream, or not.
-fn consumed(sent: &[Sent]) -> Option<bool> {
-    let consume = sent
-        .iter()
-        .find(|sent| sent.method() == Some(MethodId::BASIC_CONSUME))?;
-    assert_eq!(consume.kind, Kind::Method);
-    let named = memchr::memmem::find(&consume.payload, b"x-stream-offset");
-    Some(named.is_some())
+    script.rig
 }
 
 #[test]
-fn messages_come_in_order_and_the_walk_ends_where_the_queue_did_when_it_began() {
-    let mut rig = walking("4.3.6", "classic", 2, FAR);
-    rig.comes("a", "");
-    assert_eq!(rig.methods(), []);
-    rig.comes("b", "long body");
-    assert_eq!(rig.fx.out.letters[0].position, 1);
-    let second = &rig.fx.out.letters[1];
-    assert_eq!(
-        (second.position, second.body_hash, second.size),
-        (2, BodyHash::of(b"long body"), 9)
-    );
-    assert_eq!(rig.keys(), ["a", "b"]);
-    assert_eq!(rig.puts_back(), [MethodId::CHANNEL_CLOSE]);
-    let expected = Summary {
-        ready: Some(2),
-        consumers: Some(2),
-        seen: 2,
-        taken: 2,
-        starves: false,
-        queue_type: QueueType::Classic,
-        counted: false,
-        reordered: false,
-        unread: 0,
-        stopped: Stopped::End,
-        moved: Moved::default(),
-    };
-    assert_eq!(rig.summary(), expected);
-}
-
-#[test]
-fn messages_go_back_to_their_places_in_the_way_that_disturbs_least() {
-    let nack_and_close = [MethodId::BASIC_NACK, MethodId::CHANNEL_CLOSE].as_slice();
-    for (version, queue_type, expected, counted) in [
-        ("4.3.6", "quorum", nack_and_close, false),
-        ("4.2.9", "quorum", &[MethodId::CHANNEL_CLOSE], true),
-        ("3.10.8", "quorum", &[MethodId::CHANNEL_CLOSE], true),
-        ("4.3.6", "classic", &[MethodId::CHANNEL_CLOSE], false),
-        ("3.10.8", "classic", &[MethodId::CHANNEL_CLOSE], false),
-        ("4.3.6", "stream", &[MethodId::CHANNEL_CLOSE], false),
-    ] {
-        let mut rig = walking(version, queue_type, 1, FAR);
-        rig.comes("a", "x");
-        assert_eq!(rig.puts_back(), expected, "{version} {queue_type}");
-        assert_eq!(rig.summary().counted, counted, "{version} {queue_type}");
-    }
-}
-
-#[test]
-fn an_empty_queue_is_not_consumed() {
-    let mut rig = rig(FAR);
-    rig.up("4.3.6");
-    rig.counted(1, 0);
-    assert_eq!(rig.methods(), [(0, MethodId::CONNECTION_CLOSE)]);
-    assert_eq!(rig.summary().seen, 0);
-}
-
-#[test]
-fn each_bound_ends_a_walk() {
-    let few = Bounds { messages: 2, ..FAR };
-    let small = Bounds { octets: 40, ..FAR };
-    let short = Bounds {
-        time: Duration::from_millis(200),
-        ..FAR
-    };
-    for (bounds, expected) in [
-        (few, Stopped::Messages),
-        (small, Stopped::Octets),
-        (short, Stopped::Time),
-    ] {
-        let mut rig = walking("4.3.6", "classic", 100, bounds);
-        rig.comes("a", "body");
-        rig.comes("b", "body with more than a few octets");
-        rig.pass(250);
-        // What comes behind the end goes back with the others.
-        rig.comes("c", "");
-        rig.puts_back();
-        assert_eq!(rig.keys(), ["a", "b"]);
-        let summary = rig.summary();
-        assert_eq!((summary.stopped, summary.seen), (expected, 2));
-    }
-}
-
-#[test]
-fn enough_is_enough() {
-    let mut rig = walking("4.3.6", "quorum", 100, FAR);
-    rig.comes("a", "");
-    rig.input(Input::Enough);
-    rig.input(Input::Enough);
-    rig.puts_back();
-    assert_eq!(rig.summary().stopped, Stopped::Enough);
-}
-
-/// The owner gives up while the broker already delivers.
-#[test]
-fn what_comes_before_the_broker_says_so_is_put_back_too() {
-    let mut rig = rig(FAR);
-    rig.up("4.3.6");
-    rig.counted(1, 100);
-    rig.sent();
-    let text = "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'dead' in vhost '/' of queue type rabbit_quorum_queue";
-    rig.broker(&close(1, 406, text, MethodId::BASIC_CONSUME));
-    assert_eq!(consumed(&rig.sent()), Some(false), "as what it is");
-    rig.drain();
-    let channel = rig.channel();
-    rig.broker(&method(channel, MethodId::BASIC_CONSUME_OK, |a| {
-        a.shortstr(b"dlx-proxy").end();
-    }));
-    rig.comes("a", "");
-    let put_back = [MethodId::BASIC_NACK, MethodId::CHANNEL_CLOSE];
-    assert_eq!(rig.puts_back(), put_back);
-    assert_eq!(rig.summary().stopped, Stopped::Enough);
-}
-
-/// Messages in flight at the cancel would come before the others (S12.6).
-#[test]
-fn a_walk_that_has_seen_enough_waits_for_what_is_on_its_way() {
-    let three = Bounds { messages: 3, ..FAR };
-    let mut rig = walking("4.3.6", "quorum", 100, three);
-    rig.comes("a", "");
-    rig.input(Input::Enough);
-    rig.comes("b", "");
-    assert_eq!(rig.methods(), [], "a third one may be on its way");
-    rig.comes("c", "");
-    let channel = rig.channel();
-    assert_eq!(rig.methods(), [(channel, MethodId::BASIC_CANCEL)]);
-    rig.goes_back();
-    assert_eq!(rig.keys(), ["a"]);
-
-    let mut rig = walking("4.3.6", "quorum", 100, FAR);
-    rig.comes("a", "");
-    rig.input(Input::Enough);
-    for _ in 0..100 {
-        rig.pass(299);
-        if rig.methods() == [(rig.channel(), MethodId::BASIC_CANCEL)] {
-            return;
-        }
-        rig.comes("b", "");
-    }
-    panic!("it waits for ever");
-}
-
-#[test]
-fn a_queue_that_others_empty_is_at_its_end() {
-    let mut rig = walking("4.3.6", "classic", 100, FAR);
-    rig.comes("a", "");
-    rig.pass(299);
-    assert_eq!(rig.methods(), []);
-    rig.pass(1);
-    let channel = rig.channel();
-    rig.counted(channel, 7);
-    assert_eq!(rig.methods(), [], "seven are on their way");
-    rig.pass(300);
-    rig.counted(channel, 0);
-    assert_eq!(rig.methods(), [], "some may be on their way");
-    rig.comes("b", "");
-    for _ in 0..2 {
-        assert_eq!(rig.methods(), []);
-        rig.pass(300);
-        rig.counted(channel, 0);
-    }
-    rig.puts_back();
-    let summary = rig.summary();
-    assert_eq!((summary.stopped, summary.seen), (Stopped::End, 2));
-}
-
-#[test]
-fn whoever_may_only_read_the_queue_sees_it() {
-    let mut rig = rig(FAR);
-    rig.up("4.3.6");
-    let refusal = "ACCESS_REFUSED - configure access to queue 'dead' in vhost '/' refused for user 'operator'";
-    rig.sent();
-    rig.broker(&close(1, 403, refusal, MethodId::QUEUE_DECLARE));
-    rig.is_of_type("quorum");
-    rig.comes("a", "");
-    rig.pass(1_999);
-    assert_eq!(rig.methods(), []);
-    rig.pass(1);
-    rig.puts_back();
-    let summary = rig.summary();
-    assert_eq!(
-        (summary.ready, summary.consumers, summary.seen),
-        (None, None, 1)
-    );
-}
-
-#[test]
-fn a_refusal_is_told_in_the_words_of_the_broker() {
-    let text = "NOT_FOUND - no queue 'dead' in vhost '/'";
-    let mut missing = rig(FAR);
-    missing.up("4.3.6");
-    missing.broker(&close(1, 404, text, MethodId::QUEUE_DECLARE));
-    let refused = Failure::Refused {
-        code: 404,
-        text: text.to_owned(),
-    };
-    assert_eq!(missing.ended(), Err(refused));
-
-    let text =
-        "ACCESS_REFUSED - read access to queue 'dead' in vhost '/' refused for user 'operator'";
-    let mut forbidden = rig(FAR);
-    forbidden.up("4.3.6");
-    forbidden.counted(1, 3);
-    forbidden.broker(&close(1, 403, text, MethodId::BASIC_CONSUME));
-    let refused = Failure::Refused {
-        code: 403,
-        text: text.to_owned(),
-    };
-    assert_eq!(forbidden.ended(), Err(refused));
-}
-
-#[test]
-fn a_connection_that_ends_does_not_come_back() {
-    let mut rig = walking("4.3.6", "classic", 100, FAR);
-    rig.comes("a", "");
-    rig.closed();
-    let lost = Failure::Connection("the connection was cut".to_owned());
-    assert_eq!(rig.ended(), Err(lost));
-    assert_eq!(rig.events(), [], "nothing for the log");
-}
-
-#[test]
-fn a_queue_that_is_deleted_ends_the_walk() {
-    let mut rig = walking("4.3.6", "classic", 100, FAR);
-    rig.comes("a", "");
-    rig.is_dismissed();
-    let text = "NOT_FOUND - no queue 'dead' in vhost '/'";
-    rig.broker(&close(rig.channel(), 404, text, MethodId::QUEUE_DECLARE));
-    let gone = Failure::Connection("the queue is gone".to_owned());
-    assert_eq!(rig.ended(), Err(gone));
-}
-
-/// From 4.3 on the broker cancels a consumer of a quorum queue that holds a message for too long.
-#[test]
-fn a_consumer_that_is_cancelled_is_no_queue_that_is_gone() {
-    for may_ask in [true, false] {
-        let mut rig = walking("4.3.6", "quorum", 100, FAR);
-        rig.comes("a", "");
-        rig.is_dismissed();
-        let (channel, text) = (rig.channel(), "ACCESS_REFUSED - configure access to queue");
-        match may_ask {
-            true => rig.counted(channel, 100),
-            false => rig.broker(&close(channel, 403, text, MethodId::QUEUE_DECLARE)),
-        }
-        let ended = rig.ended().expect_err("it cannot go on").to_string();
-        assert!(ended.contains("consumer timeout"), "{ended}");
-    }
-}
-
-#[test]
-fn a_broker_that_says_nothing_is_not_waited_for_for_ever() {
-    let mut asked = rig(Bounds {
-        time: Duration::from_secs(1),
-        ..FAR
-    });
-    asked.up("4.3.6");
-    asked.pass(1_000);
-    assert_eq!(asked.ended(), Err(Failure::Silent));
-
-    let mut leaving = walking("4.3.6", "classic", 100, FAR);
-    leaving.input(Input::Enough);
-    leaving.cancelled();
-    leaving.pass(4_999);
-    assert_eq!(leaving.fx.out.ended, None);
-    leaving.pass(1);
-    assert_eq!(leaving.ended(), Err(Failure::Silent));
-}
-
-#[test]
-fn what_cannot_be_read_ends_the_walk() {
-    let mut rig = walking("4.3.6", "classic", 100, FAR);
-    let channel = rig.channel();
-    rig.broker(&method(channel, MethodId::BASIC_DELIVER, |a| {
-        a.octet(200).end();
-    }));
-    assert!(matches!(rig.ended(), Err(Failure::Connection(_))));
+fn it_does_what_the_scripts_say() {
+    check::<Scripted>("walk/testdata");
 }

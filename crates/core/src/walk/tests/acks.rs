@@ -4,51 +4,22 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::moving::{moving, redrive};
 use super::*;
 use crate::amqp::ids::DeliveryTag;
 use crate::amqp::method::Settle;
-use crate::machine::{Cause, Outcome, Ticket};
 
 const MESSAGES: u64 = 20;
 
-impl WalkRig {
-    /// The acks among what it sent since the last call: tag, and whether all before it are meant.
-    fn acks(&mut self) -> Vec<(u64, bool)> {
-        let sent = self.sent().into_iter();
-        let acks = sent.filter(|sent| sent.method() == Some(MethodId::BASIC_ACK));
-        let parsed = acks.map(|sent| {
-            let ack = Settle::parse(&sent.payload).expect("an ack");
-            let DeliveryTag(tag) = ack.delivery_tag;
-            (tag, ack.multiple)
-        });
-        parsed.collect()
-    }
-}
-
-#[test]
-fn what_is_confirmed_together_is_acked_together() {
-    let mut rig = moving(redrive(), 100);
-    (0..4).for_each(|_| rig.comes("a", ""));
-    let confirmed = |ticket| (Ticket(ticket), Outcome::Confirmed);
-    rig.input(Input::Settled([1, 2, 4].map(confirmed).into()));
-    assert_eq!(rig.acks(), [(2, true), (4, false)]);
-    rig.input(Input::Settled(vec![confirmed(3)]));
-    assert_eq!(rig.acks(), [(3, false)]);
-}
-
-#[test]
-fn what_is_put_down_is_not_acked_with_others() {
-    let mut rig = moving(redrive(), 100);
-    (0..3).for_each(|_| rig.comes("a", ""));
-    rig.input(Input::Pause(true));
-    rig.pass(299_500);
-    rig.settles(1, Outcome::Refused(Cause::PublisherAway));
-    rig.pass(500);
-    assert_eq!(rig.acks(), []);
-    let confirmed = |ticket| (Ticket(ticket), Outcome::Confirmed);
-    rig.input(Input::Settled([2, 3].map(confirmed).into()));
-    assert_eq!(rig.acks(), [(2, false), (3, false)]);
+/// The acks among what it sent since the last call: tag, and whether all before it are meant.
+fn acks(rig: &mut WalkRig) -> Vec<(u64, bool)> {
+    let sent = rig.sent().into_iter();
+    let acks = sent.filter(|sent| sent.method() == Some(MethodId::BASIC_ACK));
+    let parsed = acks.map(|sent| {
+        let ack = Settle::parse(&sent.payload).expect("an ack");
+        let DeliveryTag(tag) = ack.delivery_tag;
+        (tag, ack.multiple)
+    });
+    parsed.collect()
 }
 
 /// What becomes of each message, in which order, and how many at once.
@@ -69,15 +40,14 @@ fn outcomes() -> impl Strategy<Value = Vec<Vec<(u64, Outcome)>>> {
 proptest! {
     #[test]
     fn all_that_is_confirmed_is_acked_and_nothing_else(rounds in outcomes()) {
-        let mut rig = moving(redrive(), 1_000);
-        (0..MESSAGES).for_each(|_| rig.comes("a", ""));
+        let mut rig = walking("redrive ready=1000", MESSAGES);
         let (mut unacked, mut confirmed) = ((1..=MESSAGES).collect::<BTreeSet<_>>(), BTreeSet::new());
         for round in rounds {
             let is_confirmed = |(ticket, outcome): &(u64, Outcome)| (*outcome == Outcome::Confirmed).then_some(*ticket);
             confirmed.extend(round.iter().filter_map(is_confirmed));
             let told = round.into_iter().map(|(ticket, outcome)| (Ticket(ticket), outcome));
             rig.input(Input::Settled(told.collect()));
-            for (tag, multiple) in rig.acks() {
+            for (tag, multiple) in acks(&mut rig) {
                 unacked.retain(|left| *left != tag && !(multiple && *left < tag));
             }
             let kept: BTreeSet<_> = (1..=MESSAGES).filter(|tag| !confirmed.contains(tag)).collect();

@@ -1,19 +1,14 @@
-use super::super::{Failure, Readable};
+//! May the user read these queues?
+
 use super::*;
 
 fn asked(queues: &[&str]) -> Rig<Readable> {
-    let login = Login {
-        vhost: name("/"),
-        user: name("operator"),
-        password: Bytes::from_static(b"secret"),
-        seed: 1,
-    };
     let queues = queues.iter().map(|queue| name(queue)).collect();
     let now = Now {
         mono: Mono(1_000_000),
         ..Now::default()
     };
-    Rig::new(Readable::new(login, queues, Duration::from_secs(5), now))
+    Rig::new(Readable::new(login(), queues, Duration::from_secs(5), now))
 }
 
 const QUESTION: [(u16, MethodId); 2] = [(1, MethodId::CHANNEL_OPEN), (1, MethodId::BASIC_CONSUME)];
