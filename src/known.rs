@@ -20,14 +20,12 @@ use crate::dead_letter;
 use crate::machine::{DeadLetter, Mono, Outcome, Wall};
 use crate::net::clock::Clock;
 
-pub(crate) use self::book::Leads;
+pub(crate) use self::book::{Book, Leads};
 pub use self::handlings::Handlings;
 pub use self::recent::{
     Listed, MINUTES, MOST_DEATHS, MOST_SERIES, MOST_VHOSTS, Rate, Recent, RecentDeath,
 };
 pub(crate) use self::told::Told;
-
-use self::book::Book;
 
 mod book;
 mod handlings;
@@ -166,10 +164,6 @@ impl Known {
         }
     }
 
-    pub fn parked(&self, vhost: &Vhost, causes: &[(ShortStr, usize)]) {
-        self.book().parked(vhost, causes);
-    }
-
     /// Adds the targets of all known queues, unless this was just done.
     fn look_up(&self, vhost: &Vhost) {
         let now = self.now();
@@ -179,40 +173,18 @@ impl Known {
         }
     }
 
-    pub(crate) fn due(&self, vhost: &Vhost) -> Vec<ShortStr> {
-        let now = self.now();
-        self.book().due(vhost, now)
-    }
-
-    pub(crate) fn counted(&self, vhost: &Vhost, queue: &ShortStr, messages: u64) {
-        let now = self.now();
-        self.book().counted(vhost, queue, messages, now);
-    }
-
-    pub(crate) fn gone(&self, vhost: &Vhost, queue: &ShortStr) {
-        let now = self.now();
-        self.book().gone(vhost, queue, now);
-    }
-
     pub(crate) fn wants_survey(&self, vhost: &Vhost) -> bool {
         self.look_up(vhost);
         let now = self.now();
         self.book().wants_survey(vhost, now)
     }
 
-    pub(crate) fn targets(&self, vhost: &Vhost) -> Vec<Target> {
-        self.book().targets(vhost)
-    }
-
-    pub(crate) fn surveyed(&self, vhost: &Vhost, found: Vec<(Target, Leads)>) {
-        self.book().surveyed(vhost, found);
-    }
-
     pub(crate) fn now(&self) -> Mono {
         self.handlings.now()
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    /// For those who ask the broker.
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,7 +6,6 @@ use crate::amqp::ids::ShortStr;
 use crate::config::{Config, Reloadable};
 use crate::console::admin::looks::Looks;
 use crate::console::admin::rooms::Rooms;
-use crate::console::admin::watches::Watches;
 use crate::descriptors;
 use crate::drain::Drain;
 use crate::machine::{Budget, LiveLimits};
@@ -23,7 +22,6 @@ pub struct Live {
     pub(super) permits: Permits,
     pub(super) admin_rooms: Rooms,
     pub(super) looks: Looks,
-    pub(super) watches: Watches,
     pub(super) drain: Drain,
     pub(super) hub: Hub,
     pub(super) certificates: Certificates,
@@ -53,7 +51,6 @@ impl Live {
         let permits = descriptors::permits(*max_connections, *max_admin_connections);
         self.permits.resize(permits);
         self.admin_rooms.change(*max_admin_connections);
-        self.watches.change(*max_admin_connections);
         self.looks.change(*max_looks, error_headers.clone());
         self.certificates.change(tls, uses);
         self.drain.set_grace(*drain_timeout);

@@ -8,7 +8,6 @@ use crate::console::admin::files::Files;
 use crate::console::admin::looks::Looks;
 use crate::console::admin::room::Room;
 use crate::console::admin::rooms::Rooms;
-use crate::console::admin::watches::Watches;
 use crate::console::redrives::Redrives;
 use crate::drain::Drain;
 use crate::hook::Hook;
@@ -146,12 +145,11 @@ impl<'a> Shared<'a> {
             metrics: metrics.clone(),
             unread: Default::default(),
         };
-        let most = config.reloadable.max_admin_connections;
         Api {
             looks,
             redrives,
             files,
-            watches: Watches::new(most),
+            rooms: Rooms::new(config.reloadable.max_admin_connections),
             known: self.known.clone(),
             readiness: self.readiness.clone(),
             vhosts: config.vhosts.iter().cloned().collect(),
@@ -165,9 +163,8 @@ impl<'a> Shared<'a> {
             limits: self.settings.limits.clone(),
             retained: self.settings.retained.clone(),
             permits,
-            admin_rooms: Rooms::new(self.config.reloadable.max_admin_connections),
+            admin_rooms: api.rooms.clone(),
             looks: api.looks.clone(),
-            watches: api.watches.clone(),
             drain: self.drain.clone(),
             hub: hub.clone(),
             certificates: self.certificates.clone(),

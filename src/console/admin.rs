@@ -18,7 +18,6 @@ pub mod rooms;
 pub mod server;
 mod slow_down;
 pub mod wanted;
-pub mod watches;
 mod web;
 
 pub use api::Api;

@@ -111,7 +111,7 @@ pub struct Settings {
     /// Where /healthz, /readyz and /metrics are served [default: 127.0.0.1:15673]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
-    /// takeover: all dead letters; keep: only rejects; native: none [default: takeover]
+    /// full: all dead letters; rejects-only: those of rejects; off: none [default: full]
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
     /// text or json [default: text]

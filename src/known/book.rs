@@ -27,7 +27,7 @@ const SURVEY_FOR_NEW: Duration = Duration::from_secs(60);
 const SURVEY_AGAIN: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
-pub(super) struct Book(BTreeMap<Vhost, OfVhost>);
+pub(crate) struct Book(BTreeMap<Vhost, OfVhost>);
 
 #[derive(Debug, Default)]
 struct OfVhost {
@@ -79,7 +79,7 @@ impl Book {
         }
     }
 
-    pub(super) fn parked(&mut self, vhost: &Vhost, causes: &[(ShortStr, usize)]) {
+    pub(crate) fn parked(&mut self, vhost: &Vhost, causes: &[(ShortStr, usize)]) {
         if let Some(of) = self.of(vhost) {
             of.parked = causes.to_vec();
         }
@@ -140,7 +140,7 @@ impl Book {
         }
     }
 
-    pub(super) fn due(&self, vhost: &Vhost, now: Mono) -> Vec<ShortStr> {
+    pub(crate) fn due(&self, vhost: &Vhost, now: Mono) -> Vec<ShortStr> {
         let mut seldom = 0;
         let mut is_due = |queue: &Queue| {
             let (is_quiet, is_due) = (queue.is_quiet(), queue.is_due(now));
@@ -152,14 +152,14 @@ impl Book {
         due.map(|(name, _)| name.clone()).collect()
     }
 
-    pub(super) fn counted(&mut self, vhost: &Vhost, queue: &ShortStr, messages: u64, now: Mono) {
+    pub(crate) fn counted(&mut self, vhost: &Vhost, queue: &ShortStr, messages: u64, now: Mono) {
         let of = self.0.get_mut(vhost);
         if let Some(queue) = of.and_then(|of| of.queues.get_mut(queue)) {
             queue.counted(messages, now);
         }
     }
 
-    pub(super) fn gone(&mut self, vhost: &Vhost, queue: &ShortStr, now: Mono) {
+    pub(crate) fn gone(&mut self, vhost: &Vhost, queue: &ShortStr, now: Mono) {
         if let Some(of) = self.0.get_mut(vhost) {
             if let Some(gone) = of.queues.remove(queue)
                 && gone.is_expected
@@ -192,7 +192,7 @@ impl Book {
         is_due
     }
 
-    pub(super) fn targets(&self, vhost: &Vhost) -> Vec<Target> {
+    pub(crate) fn targets(&self, vhost: &Vhost) -> Vec<Target> {
         let of = self.0.get(vhost).into_iter();
         let targets = of.flat_map(|of| &of.targets).flat_map(|(exchange, keys)| {
             keys.keys().map(|routing_key| Target {
@@ -203,7 +203,7 @@ impl Book {
         targets.collect()
     }
 
-    pub(super) fn surveyed(&mut self, vhost: &Vhost, found: Vec<(Target, Leads)>) {
+    pub(crate) fn surveyed(&mut self, vhost: &Vhost, found: Vec<(Target, Leads)>) {
         let mut room = self.room();
         let Some(of) = self.0.get_mut(vhost) else {
             return;

@@ -69,11 +69,14 @@ impl Counting {
 
     async fn survey(&self) {
         let (known, vhost) = (self.known.clone(), self.vhost.clone());
-        let targets = known.targets(&vhost);
+        let targets = known.book().targets(&vhost);
         match self.management.survey(&vhost, &targets).await {
             Ok(asked) => {
                 // Many bindings take a while, and sessions run on these threads.
-                let found = move || known.surveyed(&vhost, leads::resolve(&asked, targets));
+                let found = move || {
+                    let found = leads::resolve(&asked, targets);
+                    known.book().surveyed(&vhost, found);
+                };
                 let _ = tokio::task::spawn_blocking(found).await;
             }
             Err(error) => {
@@ -83,7 +86,7 @@ impl Counting {
     }
 
     async fn count(&mut self) -> bool {
-        let mut queues = self.known.due(&self.vhost);
+        let mut queues = self.known.book().due(&self.vhost, self.known.now());
         if queues.is_empty() {
             return true;
         }
@@ -103,10 +106,14 @@ impl Counting {
                     Some(Listed {
                         messages: Some(messages),
                     }) => {
-                        self.known.counted(&self.vhost, queue, messages);
+                        let (known, now) = (&self.known, self.known.now());
+                        known.book().counted(&self.vhost, queue, messages, now);
                     }
                     Some(Listed { messages: None }) => {}
-                    None => self.known.gone(&self.vhost, queue),
+                    None => {
+                        let now = self.known.now();
+                        self.known.book().gone(&self.vhost, queue, now);
+                    }
                 }
             }
             Ok(())

@@ -218,7 +218,7 @@ impl Observer for LinkTelemetry {
         self.reporter.report(event);
         self.readiness.observe(&self.vhost, event);
         if let Event::ParkedTried { causes, .. } = event {
-            self.known.parked(&self.vhost, causes);
+            self.known.book().parked(&self.vhost, causes);
         }
         if let Event::DeadLetter(dead) = event {
             let now = self.clock.now().wall;

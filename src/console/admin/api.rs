@@ -35,8 +35,8 @@ use super::login::Credentials;
 use super::looks::Looks;
 use super::parameters::{Parameters, Place, is_empty};
 use super::problem::Problem;
+use super::rooms::Rooms;
 use super::wanted::{Filters, Part};
-use super::watches::Watches;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::console::redrives::Redrives;
 use crate::known::Known;
@@ -69,7 +69,7 @@ pub struct Api {
     pub looks: Looks,
     pub redrives: Redrives,
     pub files: Files,
-    pub watches: Watches,
+    pub rooms: Rooms,
     pub known: Known,
     pub readiness: Readiness,
     pub vhosts: Arc<[Vhost]>,

@@ -38,8 +38,7 @@ use super::elsewhere::OverTls;
 use super::newcomers::Newcomers;
 use super::pace::time_for;
 use super::problem::Problem;
-use super::rooms::Rooms;
-use super::watches::{LIVE_FOR, Live};
+use super::rooms::{LIVE_FOR, Live, Rooms};
 use super::web;
 use crate::machine::{Limit, LiveLimits};
 use crate::net::permits::Permit;
@@ -162,9 +161,7 @@ impl Server {
     }
 
     async fn end(&self, stopped: &CancellationToken, connections: &TaskTracker) {
-        if let Some(api) = &self.api {
-            api.watches.end();
-        }
+        self.rooms.end();
         stopped.cancel();
         connections.close();
         connections.wait().await;

@@ -62,7 +62,7 @@ fn that_of_each_command_reads_well() {
                                  amqp://guest:guest@127.0.0.1:5672]
           --listen <ADDR>        Where AMQP clients connect; port 0 takes a free one [default: 127.0.0.1:5673]
           --admin <ADDR>         Where /healthz, /readyz and /metrics are served [default: 127.0.0.1:15673]
-          --mode <MODE>          takeover: all dead letters; keep: only rejects; native: none [default: takeover]
+          --mode <MODE>          full: all dead letters; rejects-only: those of rejects; off: none [default: full]
           --log-format <FORMAT>  text or json [default: text]
           --log-level <LEVEL>    error, warn, info, debug or trace [default: info]
       -h, --help                 Print help

@@ -11,7 +11,7 @@ use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::super::problem::Problem;
-use super::super::watches::Live;
+use super::super::rooms::Live;
 use super::rights::not_asked;
 use super::{Answered, Api, Asked, json};
 use crate::amqp::ids::ShortStr;
@@ -90,7 +90,7 @@ pub(super) async fn list(State(api): State<Api>, mut asked: Asked, headers: Head
     // Who is no user must not learn that there is nothing to see, and holds up nobody.
     api.looks.enter(&asked).await?;
     if is_live {
-        let permit = api.watches.permit().await?;
+        let permit = api.rooms.live().await?;
         let after = last_event(&headers).or(after);
         let live = live::Live::new(api, asked, queue, after, permit);
         return Ok(as_they_come(live));

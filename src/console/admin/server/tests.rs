@@ -36,12 +36,17 @@ async fn start(permits: usize, patience: Duration, api: Option<Api>) -> Served {
         tls: None,
     };
     let (metrics, stop) = (Metrics::new(), CancellationToken::new());
+    let rooms = Rooms::new(permits);
+    let api = api.map(|api| Api {
+        rooms: rooms.clone(),
+        ..api
+    });
     let mut limits = Config::default().reloadable.limits;
     limits.admin_timeout = patience;
     let server = Server {
         metrics: metrics.clone(),
         readiness: Readiness::new([]),
-        rooms: Rooms::new(permits),
+        rooms,
         workers: Workers::start(1).expect("no thread"),
         limits: LiveLimits::new(limits),
         api,

@@ -10,7 +10,7 @@ use axum::response::sse::Event;
 use futures::stream::{Stream, unfold};
 use tokio::time::{Instant, sleep_until};
 
-use super::super::super::watches::LIVE_FOR;
+use super::super::super::rooms::LIVE_FOR;
 use super::super::{Api, Asked};
 use super::{Shown, is_meant};
 use crate::amqp::ids::ShortStr;
@@ -66,7 +66,7 @@ impl Live {
     }
 
     async fn next(&mut self) -> Option<Event> {
-        let stop = self.api.watches.stop().clone();
+        let stop = self.api.rooms.stop().clone();
         loop {
             if stop.is_cancelled() {
                 return None;

@@ -184,7 +184,7 @@ async fn next(body: &mut Body) -> Option<String> {
 
 #[tokio::test]
 async fn they_are_told_as_they_come() {
-    let (Api { known, watches, .. }, api, before) = died().await;
+    let (Api { known, rooms, .. }, api, before) = died().await;
     let answer = live(&api, DEATHS, None).await;
     assert_eq!(answer.headers()[header::CONTENT_TYPE], "text/event-stream");
     let mut body = answer.into_body();
@@ -200,7 +200,7 @@ async fn they_are_told_as_they_come() {
     // One more than there may be.
     let _second = live(&api, DEATHS, None).await;
     assert_eq!(live(&api, DEATHS, None).await.status(), 503);
-    watches.end();
+    rooms.end();
     assert_eq!(next(&mut body).await, None);
 }
 
