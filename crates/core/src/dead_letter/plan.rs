@@ -54,8 +54,8 @@ pub fn plan(
         Some(late) => (before.towards(target), Some(late)),
         None => without_cycles(before.towards(target), target, &automatic),
     };
-    let keeps = |lap: &Lap<'_>| lap.keeps(death, rules.dialect, &whole);
-    let drops = !target.at_least_once && !carried.is_some_and(keeps);
+    let keeps = carried.is_some_and(|lap| lap.keeps(death, rules.dialect, &whole));
+    let drops = !target.at_least_once && !keeps;
     if drops && let Some(lap) = cycle {
         return Ok(Disposal::Drop(lap));
     }

@@ -69,12 +69,15 @@ fn parts() -> impl Strategy<Value = Parts> {
 }
 
 fn near() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![
+    let like_ours = prop_oneof![
         "dlx-proxy\\+?(/([a-z%/+ ']|%[0-9A-Fa-f]{2}){0,8}){0,3}",
         "dlx-proxy\\.(intake|parked|parked.lock|redeclared|due|delay|bridge|return)[./+a0]{0,3}",
-        "(dlx-proxy)?.{0,300}",
+    ];
+    prop_oneof![
+        like_ours.prop_map(String::into_bytes),
+        vec(any::<u8>(), 0..300),
+        vec(any::<u8>(), 0..300).prop_map(|name| [b"dlx-proxy", &*name].concat()),
     ]
-    .prop_map(String::into_bytes)
 }
 
 proptest! {

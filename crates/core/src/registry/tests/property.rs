@@ -5,7 +5,11 @@ use proptest::prelude::*;
 
 use crate::amqp::ids::ShortStr;
 use crate::amqp::table::{Table, TableBuilder};
+use crate::objects::Names;
 use crate::registry::arguments::DeclareArguments;
+use crate::registry::refusal::{
+    decode_names_in, ends_knowledge, is_channel_limit, refused_type, seen_with, there,
+};
 
 /// Members of every kind, with names that matter, do not, and come twice.
 fn tables() -> impl Strategy<Value = Vec<u8>> {
@@ -30,6 +34,14 @@ fn tables() -> impl Strategy<Value = Vec<u8>> {
         table.finish()
     })
 }
+
+/// How refusals begin.
+const HEADS: [&str; 4] = [
+    "",
+    "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received ",
+    "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'q' in vhost '/': received the value '",
+    "ACCESS_REFUSED - access to exchange 'dlx-proxy/",
+];
 
 /// The members, each as it is on the wire, without the first of `first` and all of `all`.
 fn others<'a>(table: &'a [u8], first: &[u8], all: &[u8]) -> Vec<&'a [u8]> {
@@ -68,5 +80,17 @@ proptest! {
         let arguments = DeclareArguments::read(&table);
         prop_assert_eq!(arguments.rewritten(&ShortStr::EMPTY), table.clone());
         prop_assert_eq!(arguments.permission_probe(), table.clone());
+    }
+
+    /// Whatever a broker says, and whatever it is said of.
+    #[test]
+    fn any_words_are_heard(code: u16, head in prop::sample::select(HEADS.to_vec()), text in vec(any::<u8>(), 0..80), table in tables()) {
+        let (names, text) = (Names::default(), [head.as_bytes(), &text].concat());
+        let arguments = DeclareArguments::read(&table);
+        for code in [code, 403, 404, 405, 406, 530] {
+            let _ = (there(code, &text, &arguments, &names), refused_type(code, &text));
+            let _ = (seen_with(code, &text, b"q", &names), ends_knowledge(code, &text));
+            let _ = (is_channel_limit(code, &text), decode_names_in(&text, &names));
+        }
     }
 }

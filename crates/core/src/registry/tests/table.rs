@@ -63,162 +63,122 @@ impl Scene {
     fn line(&mut self, text: &str) -> Option<String> {
         let line = Line::parse(text);
         match line.verb.as_str() {
-            "prefix" => {
-                let prefix = String::from_utf8(line.alone().to_vec()).unwrap();
-                match Names::new(&prefix) {
-                    Ok(names) => self.names = names,
-                    Err(bad) => return Some(bad.to_string()),
-                }
-                None
-            }
-            "encode" => {
-                let name = self.names.name(&OwnObject::intake_exchange(
-                    &intake(&line),
-                    queue_type(&line),
-                ));
-                Some(name.map_or("none".to_owned(), |name| name.to_string()))
-            }
-            "decode" => Some(match self.names.parse(line.alone()) {
-                Some(OwnObject::IntakeExchange(intake, QueueType::Quorum))
-                    if !intake.at_least_once() =>
-                {
-                    format!("{} quorum", shown::intake(&intake))
-                }
-                Some(OwnObject::IntakeExchange(intake, _)) => shown::intake(&intake),
-                Some(_) | None => "not ours to read".to_owned(),
-            }),
-            "ours" => Some(match self.names.is_ours(line.alone()) {
-                true => "ours".to_owned(),
-                false => "the client's".to_owned(),
-            }),
-            "policy" => {
-                match policy(&line) {
-                    Ok(policy) => self.policies.push(policy),
-                    Err(bad) => return Some(bad.to_string()),
-                }
-                self.live.set_ours(self.policies());
-                None
-            }
-            "mode" => {
-                self.mode = Some(mode(line.alone()));
-                None
-            }
+            "prefix" => match Names::new(str::from_utf8(line.alone()).unwrap()) {
+                Ok(names) => self.names = names,
+                Err(bad) => return Some(bad.to_string()),
+            },
+            "policy" => match policy(&line) {
+                Ok(policy) => self.policies.push(policy),
+                Err(bad) => return Some(bad.to_string()),
+            },
+            "mode" => self.mode = Some(mode(line.alone())),
             "broker-policy" => {
                 self.broker_policies.push(line);
                 self.live.set_brokers(brokers::read(&self.broker_policies));
-                None
             }
-            "no-broker-policy" => {
-                self.live.set_brokers(brokers::read(&[]));
-                None
+            "no-broker-policy" => self.live.set_brokers(brokers::read(&[])),
+            "unread" => self.live.set_brokers(BrokerPolicies::unread()),
+            "version" => self.version = Version::parse(line.alone()),
+            "declare" => self.arguments = line.arguments(),
+            _ => return Some(self.answer(&line, text)),
+        }
+        self.live.set_ours(self.policies());
+        None
+    }
+
+    fn answer(&self, line: &Line, text: &str) -> String {
+        let mode = self.mode.unwrap_or(Mode::Full);
+        match line.verb.as_str() {
+            "encode" => {
+                let object = OwnObject::intake_exchange(&intake(line), queue_type(line));
+                let name = self.names.name(&object);
+                name.map_or("none".to_owned(), |name| name.to_string())
             }
-            "dies" => Some(self.dies(&line)),
-            "left" => Some(self.left(&line)),
-            "effective" => {
-                let brokers = brokers::read(&self.broker_policies);
-                Some(brokers::effective(&brokers, queue(&line)))
-            }
-            "redeclare" => Some(self.redeclare(&line)),
-            "goes" => Some(self.goes(&line)),
+            "decode" => match self.names.parse(line.alone()) {
+                Some(OwnObject::IntakeExchange(intake, queue_type)) => {
+                    let is_quorum = queue_type == QueueType::Quorum && !intake.at_least_once();
+                    shown::intake(&intake) + if is_quorum { " quorum" } else { "" }
+                }
+                Some(_) | None => "not ours to read".to_owned(),
+            },
+            "ours" => either(self.names.is_ours(line.alone()), "ours", "the client's"),
+            "dies" => self.dies(line),
+            "left" => self.left(line),
+            "effective" => brokers::effective(&brokers::read(&self.broker_policies), queue(line)),
+            "redeclare" => self.redeclare(line),
+            "goes" => self.goes(line),
             "retries" => {
                 let said = SaidRetries::of_arguments(&self.arguments);
-                let mode = self.mode.unwrap_or(Mode::Full);
-                let retries = self.live.retries(queue(&line), said, mode, self.version);
-                Some(retries.map_or("none of ours".to_owned(), shown::retries))
+                let retries = self.live.retries(queue(line), said, mode, self.version);
+                retries.map_or("none of ours".to_owned(), shown::retries)
             }
             "in-vain" => {
                 let delays = line.flag("delayed-by-policy");
                 let said = said_retries::in_vain(&self.arguments, |_| delays);
-                Some(said.unwrap_or("fine".to_owned()))
+                said.unwrap_or("fine".to_owned())
             }
             "does-nothing" => {
-                let said = retries_said(&line).does_nothing();
-                Some(said.unwrap_or("fine").to_owned())
+                let says = retries_said(line).does_nothing();
+                says.unwrap_or("fine").to_owned()
             }
             "without" => {
-                let without = said_retries::without(&self.arguments, queue_type(&line));
-                Some(without.map_or("as it is".to_owned(), |table| show_arguments(&table)))
+                let without = said_retries::without(&self.arguments, queue_type(line));
+                without.map_or("as it is".to_owned(), |table| show_arguments(&table))
             }
             "expires" => {
-                let says = in_vain::goes_with_messages(&self.arguments, queue_type(&line));
-                Some(says.unwrap_or("fine").to_owned())
+                let says = in_vain::goes_with_messages(&self.arguments, queue_type(line));
+                says.unwrap_or("fine").to_owned()
             }
-            "match" => Some(self.matching(&line)),
-            "begins" => Some(self.begins(line.alone())),
-            "generated" => Some(octets(&generated::start(&self.arguments, self.version))),
-            "version" => {
-                self.version = Version::parse(line.alone());
-                None
-            }
-            "declare" => {
-                self.arguments = line.arguments();
-                None
-            }
-            "wanted" => Some(self.wanted(&line)),
-            "refused" => {
-                let (code, text) = refusal(text);
-                let arguments = DeclareArguments::read(&self.arguments);
-                Some(shown::there(&there(code, text, &arguments, &self.names)))
-            }
-            "seen" => {
-                let (code, text) = refusal(text);
-                Some(match seen_with(code, text, b"q", &self.names) {
-                    Some(Some(intake)) => format!("taken over with {intake}"),
-                    Some(None) => "native".to_owned(),
-                    None => "nothing".to_owned(),
-                })
-            }
-            "unread" => {
-                self.live.set_brokers(BrokerPolicies::unread());
-                None
-            }
+            "match" => self.matching(line),
+            "begins" => self.begins(line.alone()),
+            "generated" => octets(&generated::start(&self.arguments, self.version)),
+            "wanted" => self.wanted(line),
             "handled" => {
                 let circumstances = Circumstances {
                     policies: &self.live,
-                    mode: self.mode.unwrap_or(Mode::Full),
+                    mode,
                     names: &self.names,
                     version: Some(Version(3, 13, 0)),
                 };
-                Some(handled(&line, &self.arguments, &self.names, &circumstances))
-            }
-            "verify" => {
-                let (code, text) = refusal(text);
-                Some(match ends_knowledge(code, text) {
-                    true => "gone, or another one".to_owned(),
-                    false => "unknown".to_owned(),
-                })
-            }
-            "type" => {
-                let (code, text) = refusal(text);
-                Some(format!("{:?}", refused_type(code, text)).to_lowercase())
-            }
-            "closed" => {
-                let (code, text) = refusal(text);
-                Some(match is_channel_limit(code, text) {
-                    true => "channel limit".to_owned(),
-                    false => "something else".to_owned(),
-                })
-            }
-            "reply" => {
-                let (_, text) = refusal(text);
-                Some(match decode_names_in(text, &self.names) {
-                    Some(text) => octets(&text),
-                    None => "as it is".to_owned(),
-                })
+                handled(line, &self.arguments, &self.names, &circumstances)
             }
             "probe" => {
-                let get = |name| line.get(name).unwrap();
-                let wording = Wording::of_version(get("version"));
-                let can =
-                    wording.can_refuse(get("queue"), get("vhost"), get("exchange"), get("intake"));
-                Some(
-                    if can {
-                        "can be refused"
-                    } else {
-                        "would crash the channel"
-                    }
-                    .to_owned(),
-                )
+                let [queue, vhost, exchange, intake] =
+                    ["queue", "vhost", "exchange", "intake"].map(|name| line.get(name).unwrap());
+                let wording = Wording::of_version(line.get("version").unwrap());
+                let can = wording.can_refuse(queue, vhost, exchange, intake);
+                either(can, "can be refused", "would crash the channel")
+            }
+            verb => self.heard(verb, refusal(text)),
+        }
+    }
+
+    /// What the words of a refusal say.
+    fn heard(&self, verb: &str, (code, text): (u16, &[u8])) -> String {
+        match verb {
+            "refused" => {
+                let arguments = DeclareArguments::read(&self.arguments);
+                shown::there(&there(code, text, &arguments, &self.names))
+            }
+            "seen" => match seen_with(code, text, b"q", &self.names) {
+                Some(Some(intake)) => format!("taken over with {intake}"),
+                Some(None) => "native".to_owned(),
+                None => "nothing".to_owned(),
+            },
+            "verify" => either(
+                ends_knowledge(code, text),
+                "gone, or another one",
+                "unknown",
+            ),
+            "type" => format!("{:?}", refused_type(code, text)).to_lowercase(),
+            "closed" => either(
+                is_channel_limit(code, text),
+                "channel limit",
+                "something else",
+            ),
+            "reply" => {
+                let decoded = decode_names_in(text, &self.names);
+                decoded.map_or("as it is".to_owned(), |text| octets(&text))
             }
             other => panic!("no verb {other}"),
         }
@@ -301,10 +261,8 @@ impl Scene {
             taken_over: line.flag("taken-over"),
             form: Form::of(0, &self.arguments),
         };
-        match self.live.broker_dead_letters(queue(line), &declared) {
-            true => "dead-letters".to_owned(),
-            false => "discards".to_owned(),
-        }
+        let by_broker = self.live.broker_dead_letters(queue(line), &declared);
+        either(by_broker, "dead-letters", "discards")
     }
 
     fn wanted(&self, line: &Line) -> String {
@@ -347,6 +305,10 @@ impl Scene {
             .join("\n"),
         }
     }
+}
+
+fn either(is: bool, yes: &str, no: &str) -> String {
+    (if is { yes } else { no }).to_owned()
 }
 
 fn made(line: &Line) -> Existing {
