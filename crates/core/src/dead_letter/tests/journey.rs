@@ -156,6 +156,9 @@ impl Journey {
                 let Some((content, key)) = signalled(&self.content, key.as_bytes(), OWN) else {
                     return "as it is".to_owned();
                 };
+                if let Ok(signal) = signal(&key, &content) {
+                    self.exchange = String::from_utf8(signal.exchange.to_vec()).unwrap();
+                }
                 self.key = key.to_string();
                 self.is_now(content.properties);
                 format!("key={} {}", self.key, self.rendered())
