@@ -5,6 +5,18 @@ use std::path::Path;
 
 /// Holds the tables of a folder below `src`. `answer` gets the lines of a block without its comments.
 pub(crate) fn hold(folder: &str, answer: impl Fn(&[&str]) -> String) {
+    hold_blocks(folder, |block| {
+        let Some((asked, _)) = block.split_once("\n----") else {
+            return block.to_owned(); // only a comment
+        };
+        let lines = asked.lines().filter(|line| !line.starts_with('#'));
+        let answer = answer(&lines.collect::<Vec<_>>());
+        format!("{asked}\n----\n{answer}")
+    });
+}
+
+/// The same of blocks of another form. `answered` makes a block what it has to be.
+pub(crate) fn hold_blocks(folder: &str, answered: impl Fn(&str) -> String) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("src")
         .join(folder);
@@ -13,28 +25,18 @@ pub(crate) fn hold(folder: &str, answer: impl Fn(&[&str]) -> String) {
     tables.retain(|path| path.extension().is_some_and(|end| end == "txt"));
     tables.sort();
     assert!(!tables.is_empty(), "no tables");
+    let updates = std::env::var_os("UPDATE").is_some();
     let mut wrong = Vec::new();
     for path in tables {
         let text = std::fs::read_to_string(&path).unwrap();
-        let mut answered = Vec::new();
-        for block in text.trim_end().split("\n\n") {
-            let is = match block.split_once("\n----") {
-                None => block.to_owned(), // only a comment
-                Some((asked, _)) => {
-                    let lines = asked.lines().filter(|line| !line.starts_with('#'));
-                    let lines: Vec<_> = lines.collect();
-                    format!("{asked}\n----\n{}", answer(&lines))
-                }
-            };
-            if is != block {
-                wrong.push(format!("{}:\n{block}\n>>>> is now\n{is}", path.display()));
-            }
-            answered.push(is);
-        }
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(&path, answered.join("\n\n") + "\n").unwrap();
-            wrong.clear();
+        let blocks = text.trim_end().split("\n\n");
+        let is: Vec<_> = blocks.clone().map(&answered).collect();
+        let pairs = blocks.zip(&is).filter(|(block, is)| block != is);
+        let path_of = path.display();
+        wrong.extend(pairs.map(|(block, is)| format!("{path_of}:\n{block}\n>>>> is now\n{is}")));
+        if updates {
+            std::fs::write(&path, is.join("\n\n") + "\n").unwrap();
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    assert!(wrong.is_empty() || updates, "{}", wrong.join("\n\n"));
 }

@@ -29,24 +29,9 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn member(value: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
-    let names = vec![
-        "queue",
-        "reason",
-        "count",
-        "time",
-        "exchange",
-        "routing-keys",
-        "x-death",
-        "CC",
-        "BCC",
-        "x-first-death-queue",
-        "x-dlx-proxy-history",
-        "x-dlx-proxy-bcc",
-        "x-dlx-proxy-user-id",
-        "x-dlx-proxy-",
-        "forget",
-        "other",
-    ];
+    let names = "queue reason count time exchange routing-keys x-death CC BCC x-first-death-queue \
+         x-dlx-proxy-history x-dlx-proxy-bcc x-dlx-proxy-user-id x-dlx-proxy- forget other";
+    let names: Vec<_> = names.split(' ').collect();
     (prop::sample::select(names), value)
         .prop_map(|(name, value)| [&[name.len() as u8], name.as_bytes(), &value].concat())
 }

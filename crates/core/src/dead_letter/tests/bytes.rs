@@ -5,19 +5,19 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::amqp::content::Content;
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{ArrayBuilder, Field, Table, TableBuilder, Value};
 use crate::dead_letter::headers::X_DEATH;
 use crate::dead_letter::proof::{self, Original};
-use crate::dead_letter::{Bridges, Death, Dialect, Disposal, Target, plan, private, signal};
+use crate::dead_letter::{Bridges, Dialect, Disposal, Target, plan, private, signal};
 use crate::machine::{Publication, Reason};
 
 use super::anything::{table, x_death};
+use super::away::{OWN, returned};
 use super::message::{content, deaths};
 use super::walk::rules;
 
-const OWN: &[u8] = b"dlx-proxy";
 const DIALECTS: [Dialect; 3] = [Dialect::V3, Dialect::V3_13, Dialect::V4];
 
 fn with_headers(headers: Vec<u8>) -> Content {
@@ -30,21 +30,14 @@ fn with_headers(headers: Vec<u8>) -> Content {
 }
 
 fn planned(dialect: Dialect, content: &Content, recorded: bool) -> Option<Publication> {
-    let queue = ShortStr::copy(b"a").unwrap();
+    let queue = name("a");
     let target = Target {
         exchange: ShortStr::EMPTY,
         routing_key: None,
         at_least_once: true,
     };
-    let death = Death {
-        queue: &queue,
-        reason: Reason::Expired,
-        exchange: b"x",
-        routing_key: b"a",
-        content,
-        recorded,
-        by: None,
-    };
+    let mut death = returned(&queue, ("x", "a"), content).death;
+    (death.reason, death.recorded) = (Reason::Expired, recorded);
     let verdict = plan(&death, &target, &rules(dialect), 9);
     assert_eq!(verdict, plan(&death, &target, &rules(dialect), 9));
     match verdict.ok()? {

@@ -18,7 +18,7 @@ use crate::dead_letter::cycle::Lap;
 use crate::dead_letter::headers::{BCC, CC, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, longstrs};
 use crate::dead_letter::{delivery_time, private, remembered};
 
-use super::script::{Words, entries, list, parts};
+use super::script::{Words, entries, list, parts, spelled};
 
 pub(super) struct Message {
     pub(super) exchange: String,
@@ -49,7 +49,7 @@ pub(super) fn build(line: &str) -> Message {
     let mut any = words.flag("headers");
     // In the order of the line's words where it matters: what stands beside the known ones comes first.
     while let Some((name, value)) = words.take_header() {
-        headers.longstr(name.as_bytes(), value.as_bytes());
+        headers.longstr(name.as_bytes(), spelled(&value).as_bytes());
         any = true;
     }
     for (word, name) in [
@@ -192,14 +192,6 @@ fn event_headers(headers: &mut TableBuilder, names: [&[u8]; 3], event: &str) {
     }
 }
 
-/// `a^256` is a name of so many of these.
-fn long(name: &str) -> String {
-    match name.split_once('^') {
-        Some((part, times)) => part.repeat(times.parse().unwrap()),
-        None => name.to_owned(),
-    }
-}
-
 pub(super) fn deaths(text: &str, own: bool) -> ArrayBuilder {
     let mut array = ArrayBuilder::default();
     for entry in entries(text) {
@@ -218,7 +210,7 @@ fn entry_table(mut words: Words, own: bool) -> TableBuilder {
     let (reason, count) = rest
         .split_once('*')
         .map_or((rest, None), |(r, n)| (r, Some(n.to_owned())));
-    let (queue, reason) = (long(queue), reason.to_owned());
+    let (queue, reason) = (spelled(queue), reason.to_owned());
     let queue = match queue.strip_prefix('#') {
         Some(octets) => format!("x:{octets}"),
         None => format!("S:{queue}"),
@@ -256,6 +248,6 @@ fn entry_table(mut words: Words, own: bool) -> TableBuilder {
 
 /// `[a, b]`
 fn keys(text: &str) -> ArrayBuilder {
-    let keys: Vec<_> = list(text).iter().map(|key| long(key)).collect();
+    let keys: Vec<_> = list(text).iter().map(|key| spelled(key)).collect();
     longstrs(&keys.iter().map(|key| key.as_bytes()).collect::<Vec<_>>())
 }

@@ -50,6 +50,14 @@ pub(super) fn entries(text: &str) -> Vec<String> {
     split(inner.expect("a list"), ',')
 }
 
+/// `a^256` is so many of these, `\n` a line break.
+pub(crate) fn spelled(text: &str) -> String {
+    match text.split_once('^') {
+        Some((part, times)) => part.repeat(times.parse().unwrap()),
+        None => text.replace("\\n", "\n"),
+    }
+}
+
 impl Words {
     pub(crate) fn of(line: &str) -> Words {
         let mut words = split(line, ' ');

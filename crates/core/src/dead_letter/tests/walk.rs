@@ -203,15 +203,11 @@ impl Walk {
         let decided = |death: &Death<'_>| plan(death, &target, &self.rules, self.now).unwrap();
         let queue = name(&event.queue);
         if event.reason == Reason::Rejected {
-            return decided(&Death {
-                queue: &queue,
-                reason: event.reason,
-                exchange: event.exchange.as_bytes(),
-                routing_key: event.key.as_bytes(),
-                content: &of_before(&self.broker.deliver(&stored)),
-                recorded: false,
-                by: None,
-            });
+            let content = of_before(&self.broker.deliver(&stored));
+            let came_by = (&*event.exchange, &*event.key);
+            let mut death = returned(&queue, came_by, &content).death;
+            death.reason = event.reason;
+            return decided(&death);
         }
         let as_it_is = Event {
             exchange: stored.exchange.clone(),

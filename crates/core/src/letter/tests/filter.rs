@@ -1,7 +1,7 @@
 use crate::amqp::table::{TableBuilder, Value};
-use crate::letter::{ErrorHeaders, Filter, Letter, beginning};
+use crate::letter::{Filter, Letter};
 
-use super::{TEN, letter, rejected};
+use super::{TEN, letter};
 
 fn takes(filter: Filter, letter: &Letter) -> bool {
     assert!(!filter.is_all());
@@ -57,40 +57,5 @@ fn as_much_of_a_body_is_searched_whoever_kept_more() {
         };
         assert_eq!(takes(filter.clone(), &whole), expected, "{before}");
         assert_eq!(takes(filter.clone(), &cut), expected, "{before}");
-    }
-}
-
-#[test]
-fn an_error_is_meant_by_how_its_first_line_begins() {
-    let takes_of = |line: &str, letter: &Letter| {
-        let line = beginning(line.as_bytes()).expect("a line");
-        let error = Some((ErrorHeaders::default(), line));
-        let filter = Filter {
-            error,
-            ..Filter::default()
-        };
-        takes(filter, letter)
-    };
-    let letter = rejected("no stock of apples\n at Orders.java:7");
-    for (line, expected) in [
-        ("no stock of apples", true),
-        ("no stock", true),
-        (" no stock of ", true),
-        ("no stock of ap…", true), // as a table shows it
-        ("stock", false),
-        ("No stock", false),
-        ("no stock of apples and pears", false),
-        ("no stock of apples\n at", true), // its first line
-    ] {
-        assert_eq!(takes_of(line, &letter), expected, "{line}");
-    }
-    let long = "x".repeat(300);
-    assert!(
-        takes_of(&long, &rejected(&long)),
-        "groups have 200 characters of it"
-    );
-    assert!(!takes_of("no", &super::letter(TableBuilder::default(), "")));
-    for empty in ["", " \n", "…"] {
-        assert_eq!(beginning(empty.as_bytes()), None);
     }
 }

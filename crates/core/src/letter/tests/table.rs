@@ -7,7 +7,7 @@ use crate::amqp::ids::name;
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::tests::away::BROKERS;
 use crate::dead_letter::tests::journey::Journey;
-use crate::dead_letter::tests::script::Words;
+use crate::dead_letter::tests::script::{Words, spelled};
 use crate::letter::{Detail, ErrorHeaders, Filter, Id, Letter, beginning};
 use crate::machine::{Reason, Wall};
 
@@ -92,7 +92,7 @@ fn filter(words: &mut Words) -> Filter {
     };
     let error = words
         .take("error")
-        .and_then(|line| beginning(line.as_bytes()));
+        .and_then(|line| beginning(spelled(&line).as_bytes()));
     filter.error = error.map(|line| (ErrorHeaders::default(), line));
     while let Some((name, value)) = words.take_header() {
         filter.headers.push((name.into(), value.into()));

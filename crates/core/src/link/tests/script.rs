@@ -6,7 +6,6 @@
 //! `for 1..3: 1 ack {} | pass 100` is all of that for each number,
 //! and `silently for …` does not show what it does.
 
-use std::path::Path;
 use std::time::Duration;
 
 use super::peer::{Rig, Sent, close, method};
@@ -51,27 +50,7 @@ pub(crate) struct Words {
 }
 
 pub(crate) fn check<S: Script>(folder: &str) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("src")
-        .join(folder);
-    let files = std::fs::read_dir(&folder).expect("a folder");
-    let mut files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
-    files.retain(|path| path.extension().is_some_and(|end| end == "txt"));
-    files.sort();
-    assert!(!files.is_empty(), "no scripts");
-    let mut wrong = Vec::new();
-    for path in files {
-        let text = std::fs::read_to_string(&path).expect("text");
-        let blocks = text.trim_end().split("\n\n");
-        let answered: Vec<_> = blocks.clone().map(answered::<S>).collect();
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(&path, answered.join("\n\n") + "\n").expect("written");
-        }
-        let pairs = blocks.zip(&answered).filter(|(block, is)| block != is);
-        wrong.extend(pairs.map(|(block, is)| format!("{block}\n>>>> is now\n{is}")));
-    }
-    let updates = std::env::var_os("UPDATE").is_some();
-    assert!(wrong.is_empty() || updates, "{}", wrong.join("\n\n"));
+    crate::tables::hold_blocks(folder, answered::<S>);
 }
 
 fn answered<S: Script>(block: &str) -> String {

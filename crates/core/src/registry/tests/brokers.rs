@@ -54,20 +54,20 @@ pub(super) fn effective(brokers: &BrokerPolicies, queue: Queue<'_>) -> String {
         true => "reject-publish-dlx".to_owned(),
         false => "drop-head".to_owned(),
     });
-    let word = |name: &str, value: Option<String>| value.map(|value| format!("{name}={value}"));
-    let words = [
-        word("exchange", added.exchange.map(|name| quoted(&name))),
-        word("key", added.routing_key.map(|key| quoted(&key))),
-        word("ttl", limits.message_ttl.map(|ttl| ttl.to_string())),
-        word(
+    let said = [
+        ("exchange", added.exchange.map(|name| quoted(&name))),
+        ("key", added.routing_key.map(|key| quoted(&key))),
+        ("ttl", limits.message_ttl.map(|ttl| ttl.to_string())),
+        (
             "limit",
             limits.delivery_limit.map(|limit| limit.to_string()),
         ),
-        word("overflow", overflow),
+        ("overflow", overflow),
     ];
-    let words: Vec<_> = words.into_iter().flatten().collect();
-    match words.is_empty() {
-        true => "nothing".to_owned(),
-        false => words.join(" "),
+    let words = said.into_iter();
+    let words = words.filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+    match words.collect::<Vec<_>>() {
+        words if words.is_empty() => "nothing".to_owned(),
+        words => words.join(" "),
     }
 }

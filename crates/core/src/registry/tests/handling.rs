@@ -29,22 +29,15 @@ pub(super) fn handled(
         Some(b"list") => Source::Management,
         _ => Source::Declare,
     };
+    let at_said = moment("at").unwrap_or(Mono(0));
     learn(Told::Type(queue_type(line)), Source::Refusal, Mono(0));
     if line.get("by").is_some() {
         let form = Form::of(0, arguments);
-        let declared = Declared::of_queue(form, queue_type(line), names);
-        learn(
-            Told::Declared(Arc::new(declared)),
-            source,
-            moment("at").unwrap(),
-        );
+        let declared = Arc::new(Declared::of_queue(form, queue_type(line), names));
+        learn(Told::Declared(declared), source, at_said);
     }
     if let Some(intake) = line.name("intake") {
-        learn(
-            Told::Intake(Some(intake)),
-            Source::Refusal,
-            moment("at").unwrap(),
-        );
+        learn(Told::Intake(Some(intake)), Source::Refusal, at_said);
     }
     if let Some(asked) = moment("asked") {
         learn(Told::InVain, Source::Refusal, asked);
@@ -69,16 +62,9 @@ pub(super) fn handled(
         None => format!("to {}", quoted(&target.exchange)),
     }));
     words.extend(handling.retries.then(|| "retries".to_owned()));
-    words.extend(
-        handling
-            .told
-            .map(|(source, at)| format!("told by {source:?} at {}", at.0)),
-    );
-    words.extend(
-        handling
-            .asked
-            .map(|at| format!("asked in vain at {}", at.0)),
-    );
+    let (told, asked) = (handling.told, handling.asked);
+    words.extend(told.map(|(source, at)| format!("told by {source:?} at {}", at.0)));
+    words.extend(asked.map(|at| format!("asked in vain at {}", at.0)));
     words.extend((!handling.why.advice.is_empty()).then(|| "with advice".to_owned()));
     words.join(", ")
 }
