@@ -96,6 +96,9 @@ pub(super) struct Copying {
     pub uncopied: Option<Counts>,
 }
 
+/// Counts facts about queues, and changes of policies.
+pub(super) type News = (u32, u32);
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Consumer {
     /// Known from the broker's answer; none for `basic.get`.
@@ -105,6 +108,8 @@ pub(super) struct Consumer {
     pub ending: bool,
     /// At its start, a policy of the proxy gave its queue retries.
     pub retried: bool,
+    /// What was new when its queue was last looked at.
+    pub looked: Option<News>,
 }
 
 /// A rewritten refusal about an object of the proxy.

@@ -82,7 +82,6 @@ pub(super) struct Declares {
     answered: Option<ShortStr>,
     /// Intake exchanges that this connection may write to, together with their targets.
     permitted: Believed<ShortStr, ()>,
-    pub(super) news: (u32, u32),
     /// Queues whose ineffective or harmful arguments were logged.
     told: BTreeSet<ShortStr>,
 }
@@ -104,7 +103,6 @@ impl Default for Declares {
             open: false,
             answered: None,
             permitted: Believed::new(PERMITTED_FOR, MOST_PERMITTED),
-            news: (0, 0),
             told: BTreeSet::new(),
         }
     }

@@ -17,7 +17,7 @@ use crate::registry::{Declared, Registry};
 
 use super::Settings;
 use super::again::FIRST_PAUSE;
-use super::channel::Channel;
+use super::channel::{Channel, News};
 use super::instead::{self, Asked, Counts, Instead, Reject, instead};
 use super::peer::Peer;
 
@@ -53,6 +53,10 @@ impl<'a> Facts<'a> {
         let dialect = self.peer.dialect?;
         let rules = self.settings.rules;
         Some(rules.at(dialect, limits.max_history, limits.stamp))
+    }
+
+    pub(super) fn news(self) -> News {
+        (self.registry.news(), self.settings.policies.changes())
     }
 
     /// The accepted declare of a managed queue.

@@ -132,12 +132,8 @@ impl Session {
                 self.broken(from, "a frame larger than frame_max", at, turn)
             }
             Front::Part(head) => self.part(from, head, at, turn),
-            Front::Whole(head, payload, len) => match head.kind {
-                Kind::Method => {
-                    let Some(id) = MethodId::peek(payload) else {
-                        turn.pass(from, at..at + len);
-                        return Consumed::Bytes(len);
-                    };
+            Front::Whole(head, payload, len) => match (head.kind, MethodId::peek(payload)) {
+                (Kind::Method, Some(id)) => {
                     let method = Method {
                         from,
                         channel: head.channel,
@@ -146,28 +142,30 @@ impl Session {
                         at,
                         len,
                     };
-                    match self.method(method, turn) {
-                        Handled::Done => Consumed::Bytes(len),
-                        Handled::Wait => Consumed::Wait,
-                        Handled::Broken(what) => self.broken(from, what, at, turn),
-                    }
+                    self.method(method, turn)
                 }
-                Kind::Header => {
+                (Kind::Header, _) => {
                     self.header(from, head.channel, payload, at..at + len, turn);
                     Consumed::Bytes(len)
                 }
-                Kind::Body | Kind::Heartbeat | Kind::Other(_) => self.begin(from, head, at, turn),
+                _ => self.begin(from, head, at, turn),
             },
             Front::Unterminated(_) => self.broken(from, UNTERMINATED, at, turn),
         }
     }
 
-    fn method(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
-        match (method.from, method.channel) {
+    fn method(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Consumed {
+        let Method { from, at, len, .. } = method;
+        let handled = match (from, method.channel) {
             (Leg::Client, ChannelId::CONNECTION) => self.client_connection(method, turn),
             (Leg::Client, _) => self.client_method(method, turn),
             (Leg::Broker, ChannelId::CONNECTION) => self.broker_connection(method, turn),
             (Leg::Broker, _) => self.broker_method(method, turn),
+        };
+        match handled {
+            Handled::Done => Consumed::Bytes(len),
+            Handled::Wait => Consumed::Wait,
+            Handled::Broken(what) => self.broken(from, what, at, turn),
         }
     }
 

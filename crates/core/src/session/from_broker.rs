@@ -8,6 +8,7 @@ use crate::machine::{Event, Leg, Wall};
 use crate::registry::refusal;
 
 use super::channel::{Consumer, Copying, Transfer};
+use super::facts::Facts;
 use super::frames::{Handled, Method};
 use super::lifecycle::Phase;
 use super::redelivered::Behind;
@@ -159,16 +160,10 @@ impl Session {
 
     /// Handles a reply. True: it is hidden from the client.
     fn answer(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> bool {
-        let Method {
-            channel,
-            id,
-            payload,
-            ..
-        } = method;
-        let Some(state) = self.channels.get_mut(&channel) else {
+        let Some(state) = self.channels.get_mut(&method.channel) else {
             return false;
         };
-        let Some(due) = state.due.answered(id, payload) else {
+        let Some(due) = state.due.answered(method.id, method.payload) else {
             return false;
         };
         let Due {
@@ -184,6 +179,15 @@ impl Session {
         {
             *queue = state.last_queue.clone();
         }
+        self.answered(method, what, turn);
+        unseen
+    }
+
+    fn answered(&mut self, method: Method<'_>, what: Expected, turn: &mut Turn<'_>) {
+        let payload = method.payload;
+        let Some(state) = self.channels.get_mut(&method.channel) else {
+            return;
+        };
         match what {
             Expected::Declare(asked, accepted) => {
                 let queue = state.declared(payload);
@@ -210,8 +214,6 @@ impl Session {
                     self.registry.consumed(&consumer.queue);
                     consumer.tag = Some(tag.clone());
                     state.consumers.insert(tag, consumer);
-                    // What has changed since it was sent was looked at without it.
-                    self.declares.news = (0, 0);
                 }
             }
             Expected::Cancel(_) => {
@@ -225,7 +227,6 @@ impl Session {
             }
             Expected::Get(_) | Expected::Recover | Expected::Open | Expected::Other => {}
         }
-        unseen
     }
 
     /// Passes `basic.deliver` or `basic.get-ok`, with the exchange behind a bridge or before a
@@ -292,13 +293,16 @@ impl Session {
         }
         state.unacked.deliver(said.delivery_tag);
         let Some(consumer) = consumer else { return };
-        if !consumer.retried && self.registry.get(&consumer.queue).is_none() {
-            let (declares, mut line) = self.line(turn);
-            match consumer.tag {
-                Some(_) => declares.look_again(&mut line),
-                // Of a get nothing else remembers what was new when it was sent.
-                None => line.adopt_or_assume(&consumer.queue),
+        let news = Facts::of(&self.settings, &self.peer, &self.registry).news();
+        if !consumer.retried
+            && consumer.looked != Some(news)
+            && self.registry.get(&consumer.queue).is_none()
+        {
+            let known = consumer.tag.as_ref();
+            if let Some(known) = known.and_then(|tag| state.consumers.get_mut(tag)) {
+                known.looked = Some(news);
             }
+            self.line(turn).1.adopt_or_assume(&consumer.queue);
         }
         let known = self.registry.get(&consumer.queue).is_some();
         if (known || consumer.retried)

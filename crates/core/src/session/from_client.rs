@@ -206,6 +206,7 @@ impl Channel {
             no_ack,
             ending: false,
             retried,
+            looked: None,
         };
         let queue = || Some(self.queue(QueueName::parse(payload).ok()?.queue));
         Some(match method.id {

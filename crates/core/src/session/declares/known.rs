@@ -1,7 +1,5 @@
 //! Which queues a session manages: those whose rejects or returns are ours to do.
 
-use std::collections::BTreeSet;
-
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::dead_letter::Lookup;
 use crate::machine::{Event, Fallback, Limit};
@@ -39,21 +37,6 @@ impl Declares {
                 line.registry.learn(&queue, declared, Source::Refusal, now);
             }
             Accepted::Type(..) => {}
-        }
-    }
-
-    /// Manages consumed queues that were irrelevant or unknown before new facts.
-    pub(in crate::session) fn look_again(&mut self, line: &mut Line<'_, '_>) {
-        let news = (line.registry.news(), line.settings.policies.changes());
-        if std::mem::replace(&mut self.news, news) == news {
-            return;
-        }
-        let consumers = line.channels.values();
-        let consumers = consumers.flat_map(|state| state.consumers.values());
-        let queues = consumers.map(|consumer| &consumer.queue);
-        let unmanaged = queues.filter(|queue| line.registry.get(queue).is_none());
-        for queue in unmanaged.cloned().collect::<BTreeSet<_>>() {
-            line.adopt_or_assume(&queue);
         }
     }
 }
