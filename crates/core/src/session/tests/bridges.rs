@@ -121,6 +121,7 @@ fn a_client_that_is_gone_is_told_nothing_of_it() {
     let mut s = Script::open(settings(Mode::RejectsOnly)).managed("q", target("dlx"));
     s.broker(&delivery("x", &[0, 0])).passes();
     s.client(&reject(1, false)).silent();
-    s.gone(Leg::Client).broker_gets(&[&cancel("q", 1)]);
+    s.gone(Leg::Client)
+        .broker_gets(&[&cancel_without_reply("q")]);
     s.broker(&delivery(BRIDGE, &died(BRIDGE, true))).silent();
 }

@@ -20,7 +20,7 @@ fn delivered() -> Script {
 /// Its last word about a delivery waits for a ticket, and is not heard any more.
 #[test]
 fn what_is_left_behind_counts_as_a_failure_whatever_its_client_still_said() {
-    let cancelled = cancel("orders", 1);
+    let cancelled = cancel_without_reply("orders");
     let retry = |s: &mut Script| s.dead.remove(0).1.content;
     let mut silent = delivered();
     silent.gone(Leg::Client).broker_gets(&[&cancelled]);

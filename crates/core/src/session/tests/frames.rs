@@ -1,8 +1,7 @@
-//! The frames that scripts are made of, and how they are shown.
+//! The frames that scripts are made of.
 
-use super::script::CH;
-use crate::amqp::frame::{self, Front};
-use crate::amqp::ids::{ChannelId, DeliveryTag};
+use super::words::{frames, quoted};
+use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 
@@ -16,97 +15,43 @@ pub(super) fn method(
     out
 }
 
+fn bit(name: &'static str, is_set: bool) -> &'static str {
+    if is_set { name } else { "" }
+}
+
 pub(super) fn ack(tag: u64, multiple: bool) -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::ack(&mut out, CH, DeliveryTag(tag), multiple);
-    out
+    frames(&format!("ack {tag} {}", bit("+multiple", multiple)))
 }
 
 pub(super) fn reject(tag: u64, requeue: bool) -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::reject(&mut out, CH, DeliveryTag(tag), requeue);
-    out
+    frames(&format!("reject {tag} {}", bit("+requeue", requeue)))
 }
 
 pub(super) fn nack(tag: u64, multiple: bool, requeue: bool) -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::nack(&mut out, CH, DeliveryTag(tag), multiple, requeue);
-    out
-}
-
-pub(super) fn header(octets: u64) -> Vec<u8> {
-    let mut out = Vec::new();
-    frame::put(&mut out, 2, CH, |out| {
-        out.extend_from_slice(&[0, 60, 0, 0]);
-        out.extend_from_slice(&octets.to_be_bytes());
-        out.extend_from_slice(&[0, 0]);
-    });
-    out
+    let (multiple, requeue) = (bit("+multiple", multiple), bit("+requeue", requeue));
+    frames(&format!("nack {tag} {multiple} {requeue}"))
 }
 
 pub(super) fn body(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    frame::put(&mut out, 3, CH, |out| out.extend_from_slice(bytes));
-    out
+    frames(&format!("body {}", quoted(bytes)))
 }
 
 pub(super) fn deliver(consumer: &str, tag: u64, bytes: &[u8]) -> Vec<u8> {
-    let id = MethodId::BASIC_DELIVER;
-    let mut out = method(CH, id, |a| {
-        a.shortstr(consumer.as_bytes())
-            .longlong(tag)
-            .octet(0)
-            .shortstr(b"")
-            .shortstr(b"key")
-            .end();
-    });
-    out.extend(header(bytes.len() as u64));
-    if !bytes.is_empty() {
-        out.extend(body(bytes));
-    }
-    out
+    let content = match bytes {
+        [] => "header 0".to_owned(),
+        bytes => format!("content {}", quoted(bytes)),
+    };
+    frames(&format!("deliver {consumer} {tag} \"\" key ; {content}"))
 }
 
 pub(super) fn get(queue: &str) -> Vec<u8> {
-    method(CH, MethodId::BASIC_GET, |a| {
-        a.short(0).shortstr(queue.as_bytes()).octet(0).end();
-    })
+    frames(&format!("get {queue}"))
 }
 
 pub(super) fn got(tag: u64) -> Vec<u8> {
-    let mut out = method(CH, MethodId::BASIC_GET_OK, |a| {
-        a.longlong(tag)
-            .octet(0)
-            .shortstr(b"")
-            .shortstr(b"q")
-            .long(0)
-            .end();
-    });
-    out.extend(header(0));
-    out
+    frames(&format!("get-ok {tag} \"\" q ; header 0"))
 }
 
-pub(super) fn cancel(tag: &str, bits: u8) -> Vec<u8> {
-    method(CH, MethodId::BASIC_CANCEL, |a| {
-        a.shortstr(tag.as_bytes()).octet(bits).end()
-    })
-}
-
-/// The frames in bytes, as `channel class.method` or what else they are: for readable failures.
-pub(super) fn show(bytes: &[u8]) -> Vec<String> {
-    let mut rest = bytes;
-    let mut out = Vec::new();
-    while let Front::Whole(head, payload, whole) = frame::front(rest) {
-        out.push(format!(
-            "{} {:?} {}",
-            head.channel,
-            head.kind,
-            payload.escape_ascii()
-        ));
-        rest = &rest[whole..];
-    }
-    if !rest.is_empty() {
-        out.push(format!("... {}", rest.escape_ascii()));
-    }
-    out
+pub(super) fn cancel_without_reply(tag: &str) -> Vec<u8> {
+    frames(&format!("cancel {tag} +no-wait"))
 }

@@ -1,6 +1,7 @@
 //! A message with properties of its own, as a broker delivers it and as a client reads it; and a queue with retries.
 
 use super::script::*;
+use super::words;
 use crate::amqp::content::PREFIX;
 use crate::amqp::frame::{self, Front};
 use crate::amqp::ids::DeliveryTag;
@@ -107,7 +108,7 @@ fn read(bytes: &[u8]) -> Shown {
         rest = &rest[whole..];
     }
     let [method, header, body] = payloads[..] else {
-        panic!("no message: {:?}", show(bytes));
+        panic!("no message: {:?}", words::shown(bytes));
     };
     assert_eq!(body, b"hi");
     let (redelivered, exchange, routing_key) = match (Deliver::parse(method), method[3]) {

@@ -10,7 +10,8 @@
 //! client reject 1                          dead 1: q rejected to "dlx" ""
 //! outcome 1=confirmed                      > ack 1           to the broker; `<` is to the client
 //! ```
-//! `after TITLE` does all that another script does, and shows nothing of it.
+//! `after TITLE` does all that another script does, and shows nothing of it. `another` is the next session with the same settings; `beside`, too, while
+//! the first one goes on, and `back` changes between them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

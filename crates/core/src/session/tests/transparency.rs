@@ -1,6 +1,7 @@
 //! What nobody here has to touch passes as it came.
 
 use super::script::*;
+use super::words::shown;
 use crate::amqp::frame;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
@@ -28,7 +29,7 @@ fn frames_pass_in_whatever_pieces_they_come() {
             offered.extend(script.sent_to_client());
             out = offered;
         }
-        assert_eq!(show(&out), show(&all), "pieces of {cut}");
+        assert_eq!(shown(&out), shown(&all), "pieces of {cut}");
     }
 }
 
