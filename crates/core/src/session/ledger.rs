@@ -175,6 +175,7 @@ impl<'t> Books<'_, 't> {
 
     /// Timeout: withheld rejects go to the broker, or are kept.
     pub(super) fn give_up(&mut self, on: Option<ChannelId>) {
+        self.turn.event(Event::LimitMet(Limit::CloseWait));
         let open = self
             .ledger
             .tickets
@@ -191,6 +192,7 @@ impl<'t> Books<'_, 't> {
                 }
             }
         }
+        self.transit.flush_acks(self.channels, self.turn);
     }
 
     /// The client is lost. The proxy returns those deliveries that count by `on-crash`; the broker

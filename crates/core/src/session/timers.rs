@@ -1,9 +1,8 @@
 //! What a session waits for with a clock: each wait has a deadline while it is armed, and something that happens then.
 
-use crate::amqp::frame;
-use crate::amqp::ids::ChannelId;
-use crate::machine::{Event, Leg, Limit, Mono};
+use crate::machine::{Event, Limit, Mono};
 
+use super::ledger::Books;
 use super::lifecycle::Phase;
 use super::pause::Hold;
 use super::tx::Tx;
@@ -17,9 +16,18 @@ type Timer = (
 
 /// Timers due at the same time fire in this order.
 pub(super) const TIMERS: [Timer; 7] = [
-    (|s| s.transit.pause.heartbeat_at(), Session::heartbeat_due),
-    (|s| s.transit.pause.until(), Session::hold_ends),
-    (|s| s.transit.life.until(), Session::phase_ends),
+    (
+        |s| s.transit.pause.heartbeat_at(),
+        |s, turn| s.transit.heartbeat(&s.peer, turn),
+    ),
+    (
+        |s| s.transit.pause.until(),
+        |s, turn| s.books(turn).hold_ends(),
+    ),
+    (
+        |s| s.transit.life.until(),
+        |s, turn| s.books(turn).phase_ends(),
+    ),
     (
         |s| s.transit.handshake_until,
         |s, turn| {
@@ -44,26 +52,14 @@ pub(super) const TIMERS: [Timer; 7] = [
     ),
 ];
 
-impl Session {
-    /// Heartbeat to the broker while the client is not read.
-    fn heartbeat_due(&mut self, turn: &mut Turn<'_>) {
-        if !self.transit.client.is_inside() {
-            turn.build(Leg::Broker).extend_from_slice(&frame::HEARTBEAT);
-        }
-        self.transit
-            .pause
-            .keep_alive(self.peer.heartbeat(), turn.now.mono);
-    }
-
+impl Books<'_, '_> {
     /// The client has waited too long.
-    fn hold_ends(&mut self, turn: &mut Turn<'_>) {
+    fn hold_ends(&mut self) {
         match self.transit.pause.hold() {
-            Some(Hold::Withheld(on)) => {
-                self.give_up(on, turn);
-            }
+            Some(Hold::Withheld(on)) => self.give_up(on),
             Some(Hold::Answers(channel)) => {
-                self.give_up(Some(channel), turn);
-                if let Some(mut page) = self.books(turn).page(channel) {
+                self.give_up(Some(channel));
+                if let Some(mut page) = self.page(channel) {
                     page.lose_patience();
                 }
             }
@@ -77,22 +73,15 @@ impl Session {
         self.transit.pause.end();
     }
 
-    fn give_up(&mut self, on: Option<ChannelId>, turn: &mut Turn<'_>) {
-        turn.event(Event::LimitMet(Limit::CloseWait));
-        self.books(turn).give_up(on);
-        self.transit.flush_acks(&mut self.channels, turn);
-    }
-
-    fn phase_ends(&mut self, turn: &mut Turn<'_>) {
-        match self.transit.life.phase() {
+    fn phase_ends(&mut self) {
+        let life = &mut self.transit.life;
+        match life.phase() {
             Phase::Leaving(_) => {
-                self.give_up(None, turn);
-                self.transit.say_goodbye(turn);
+                self.give_up(None);
+                self.transit.say_goodbye(self.turn);
             }
-            Phase::Goodbye(_) | Phase::HalfClosed(_) => {
-                self.transit.life.broker_is_gone(turn.now.mono)
-            }
-            Phase::Parting(_) => self.transit.life.enter(Phase::Done),
+            Phase::Goodbye(_) | Phase::HalfClosed(_) => life.broker_is_gone(self.turn.now.mono),
+            Phase::Parting(_) => life.enter(Phase::Done),
             Phase::Greeting | Phase::Watching | Phase::Raw | Phase::Done => {}
         }
     }

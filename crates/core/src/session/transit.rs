@@ -1,6 +1,7 @@
 //! What passes: both directions of frames, why one of them rests, what waits for its place between frames, and how near the end is. It knows no
 //! queue.
 
+use crate::amqp::frame;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
@@ -101,6 +102,14 @@ impl Transit {
             self.flush_acks(channels, turn);
         }
         self.tell_if_due(turn);
+    }
+
+    /// To the broker, while the client is not read.
+    pub(super) fn heartbeat(&mut self, peer: &Peer, turn: &mut Turn<'_>) {
+        if !self.client.is_inside() {
+            turn.build(Leg::Broker).extend_from_slice(&frame::HEARTBEAT);
+        }
+        self.pause.keep_alive(peer.heartbeat(), turn.now.mono);
     }
 
     /// Sends due acks on channels that may send a method now. Not in tx mode: the client might roll
