@@ -305,43 +305,6 @@ impl Publisher {
             self.store.channels.forget_ended(&self.store.items);
         }
     }
-
-    fn after(&mut self, now: Now, fx: &mut Effects) {
-        if self.away.handed_over && self.link.is_open() && !self.draining {
-            // Takes the intake's dead letters again, as they can leave.
-            self.away.handed_over = false;
-            let intake = self.settings.intake.map(|intake| (intake, true));
-            fx.out.takes.extend(intake);
-        }
-        self.pump(now, fx);
-        // A vhost that does not let us in will not do so soon: the broker should deal with all that is here.
-        let shut_out = self.link.is_refused();
-        self.away.refusing |= shut_out && !self.settings.careful;
-        if self.settings.careful {
-            if self.away.refusing || self.draining {
-                self.refuse(fx, |_| true);
-                self.away.begin_again(now.mono);
-            }
-        } else if self.away.refusing && (shut_out || self.draining) {
-            self.refuse(fx, |_| true);
-        } else if self.draining {
-            self.refuse(fx, |item| {
-                matches!(item.place, Place::Held | Place::Careful)
-            });
-        }
-        if self.draining && (self.away.refusing || self.needs_careful()) {
-            self.hand_over(now, fx);
-        }
-        if self.draining && self.store.items.len() == 0 {
-            self.link.goodbye(now, fx);
-        }
-        let waits = self.store.in_flight > 0
-            || self.holds.any_waiting()
-            || !self.clock.runs() && self.store.items.len() > 0;
-        if waits && self.tick.is_none() {
-            self.tick = Some(now.mono.after(TICK));
-        }
-    }
 }
 
 impl Linked for Publisher {
@@ -432,7 +395,40 @@ impl Linked for Publisher {
     }
 
     fn after(&mut self, now: Now, fx: &mut Effects) {
-        Publisher::after(self, now, fx);
+        if self.away.handed_over && self.link.is_open() && !self.draining {
+            // Takes the intake's dead letters again, as they can leave.
+            self.away.handed_over = false;
+            let intake = self.settings.intake.map(|intake| (intake, true));
+            fx.out.takes.extend(intake);
+        }
+        self.pump(now, fx);
+        // A vhost that does not let us in will not do so soon: the broker should deal with all that is here.
+        let shut_out = self.link.is_refused();
+        self.away.refusing |= shut_out && !self.settings.careful;
+        if self.settings.careful {
+            if self.away.refusing || self.draining {
+                self.refuse(fx, |_| true);
+                self.away.begin_again(now.mono);
+            }
+        } else if self.away.refusing && (shut_out || self.draining) {
+            self.refuse(fx, |_| true);
+        } else if self.draining {
+            self.refuse(fx, |item| {
+                matches!(item.place, Place::Held | Place::Careful)
+            });
+        }
+        if self.draining && (self.away.refusing || self.needs_careful()) {
+            self.hand_over(now, fx);
+        }
+        if self.draining && self.store.items.len() == 0 {
+            self.link.goodbye(now, fx);
+        }
+        let waits = self.store.in_flight > 0
+            || self.holds.any_waiting()
+            || !self.clock.runs() && self.store.items.len() > 0;
+        if waits && self.tick.is_none() {
+            self.tick = Some(now.mono.after(TICK));
+        }
     }
 
     fn takes(&self) -> bool {

@@ -128,7 +128,9 @@ impl Walk {
                 self.summary.ready = Some(ready);
                 self.summary.consumers = Some(counted.consumer_count.into());
                 match self.moving.first_question() {
-                    _ if ready == 0 || self.counts_only() => self.stop(Stopped::End, now, fx),
+                    _ if ready == 0 || self.settings.bounds.only_count() => {
+                        self.stop(Stopped::End, now, fx)
+                    }
                     Some(first) => {
                         self.state = State::Testing;
                         self.moving.rights.want(first);
@@ -163,7 +165,7 @@ impl Walk {
         match (self.state, code) {
             // From 4.3 on this takes the right to configure the queue; to read it is enough to look at it.
             (State::Counting, ACCESS_REFUSED)
-                if self.moving.wanted().is_none() && !self.counts_only() =>
+                if self.moving.wanted().is_none() && !self.settings.bounds.only_count() =>
             {
                 self.open(fx);
                 self.begin(true, now, fx);
@@ -284,10 +286,6 @@ impl Walk {
             _ => 0,
         };
         self.channel.get_more(there, fx.broker.build(&[]));
-    }
-
-    fn counts_only(&self) -> bool {
-        self.settings.bounds.messages == 0
     }
 
     pub(super) fn end_at_bound(&mut self, now: Now, fx: &mut Effects) {

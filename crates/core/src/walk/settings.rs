@@ -61,6 +61,14 @@ pub struct Move {
     pub names: Names,
 }
 
+// === impl Bounds ===
+
+impl Bounds {
+    pub(super) fn only_count(&self) -> bool {
+        self.messages == 0
+    }
+}
+
 // === impl Move ===
 
 impl Move {
