@@ -1,200 +1,101 @@
-//! An import against a scripted broker.
+//! An import against a scripted broker: `testdata/*.txt`.
 
 use bytes::Bytes;
 
 use super::*;
-use crate::amqp::frame::Kind;
 use crate::amqp::ids::name;
-use crate::link::peer::{Rig, close, content, method};
-use crate::machine::{Flow, Leg, Machine};
+use crate::amqp::table::TableBuilder;
+use crate::link::peer::{Rig, content, method, with_headers};
+use crate::link::script::{Script, Words, check};
 
-type ImportRig = Rig<Import>;
+struct Scripted(Rig<Import>);
 
-/// Empty properties.
-const NONE: &[u8] = &[0, 0];
-
-fn message(body: impl Into<Bytes>) -> Content {
-    Content {
-        properties: Bytes::from_static(NONE),
-        body: body.into(),
-    }
-}
-
-fn many(number: usize) -> Vec<Content> {
-    (0..number).map(|_| message("body")).collect()
-}
-
-fn importing(messages: Vec<Content>) -> ImportRig {
-    let settings = Settings {
-        login: Login {
-            vhost: name("/"),
-            user: name("operator"),
-            password: Bytes::from_static(b"secret"),
-            seed: 1,
-        },
-        queue: name("dead"),
-        messages: messages.into(),
-        rules: RuleSettings {
-            continue_history: true,
-        },
-        max_history: 100,
+/// `3`: so many · `large`: as many octets as may be on their way · `big`: its headers fit no frame · `broken` properties · `soon` and `far`: when
+/// it is to be delivered.
+fn messages(word: &str) -> Vec<Content> {
+    let message = |properties: &'static [u8], body: Bytes| Content {
+        properties: Bytes::from_static(properties),
+        body,
     };
-    let now = Now {
-        mono: Mono(1_000_000),
-        ..Now::default()
-    };
-    let mut rig = Rig::new(Import::new(settings, now));
-    rig.up("4.3.6");
-    rig
-}
-
-impl ImportRig {
-    fn published(&mut self) -> usize {
-        let sent = self.sent();
-        let published = |sent: &&_| crate::link::peer::Sent::is(sent, 1, MethodId::BASIC_PUBLISH);
-        sent.iter().filter(published).count()
-    }
-
-    fn confirms(&mut self, id: MethodId, tag: u64, multiple: bool) {
-        self.broker(&method(1, id, |a| {
-            a.longlong(tag).octet(multiple.into()).end();
-        }));
-    }
-
-    fn ended(&mut self) -> Imported {
-        let ended = self.fx.out.take().expect("an end");
-        self.machine.closed(Leg::Broker, self.now, &mut self.fx);
-        assert_eq!(self.machine.flow(), Flow::Finish);
-        assert_eq!(self.fx.out, None, "it ends once");
-        ended
-    }
-}
-
-#[test]
-fn what_is_confirmed_is_imported() {
-    let mut rig = importing(many(3));
-    assert_eq!(rig.published(), 3);
-    rig.confirms(MethodId::BASIC_ACK, 2, true);
-    assert_eq!(rig.fx.out, None);
-    rig.confirms(MethodId::BASIC_ACK, 3, false);
-    let all = Imported {
-        imported: 3,
-        ..Imported::default()
-    };
-    assert_eq!(rig.ended(), all);
-}
-
-#[test]
-fn nothing_to_import_ends_at_once() {
-    let mut rig = importing(Vec::new());
-    assert_eq!(rig.ended(), Imported::default());
-}
-
-#[test]
-fn only_so_many_messages_and_octets_are_on_their_way() {
-    let mut rig = importing(many(MOST_AWAY + 2));
-    assert_eq!(rig.published(), MOST_AWAY);
-    rig.confirms(MethodId::BASIC_ACK, 1, false);
-    assert_eq!(rig.published(), 1);
-
-    let large = || message(vec![0; MOST_OCTETS]);
-    let mut rig = importing(vec![large(), large()]);
-    assert_eq!(rig.published(), 1);
-    rig.confirms(MethodId::BASIC_ACK, 1, false);
-    assert_eq!(rig.published(), 1);
-}
-
-#[test]
-fn what_the_queue_refuses_or_fits_no_frame_is_named_by_its_place() {
-    let mut messages = many(4);
-    let mut table = crate::amqp::table::TableBuilder::default();
-    table.longstr(b"long", &[b'x'; 140_000]);
-    messages[1] = crate::link::peer::with_headers(table, "body");
-    messages[2].properties = Bytes::from_static(b"\xff");
-    let mut rig = importing(messages);
-    assert_eq!(rig.published(), 2);
-    rig.confirms(MethodId::BASIC_NACK, 2, false);
-    rig.confirms(MethodId::BASIC_ACK, 1, false);
-    let two = Imported {
-        imported: 1,
-        refused: vec![1, 2, 3],
-        ..Imported::default()
-    };
-    assert_eq!(rig.ended(), two);
-}
-
-#[test]
-fn a_time_that_would_end_a_queue_is_left_out_and_counted() {
     let timed = |millis| {
-        let mut table = crate::amqp::table::TableBuilder::default();
-        table.long(b"x-opt-delivery-time", millis);
-        crate::link::peer::with_headers(table, "body")
+        let mut headers = TableBuilder::default();
+        headers.long(b"x-opt-delivery-time", millis);
+        with_headers(headers, "body")
     };
-    let mut rig = importing(vec![timed(5), timed(i64::MAX)]);
-    let sent = rig.sent();
-    let headers = sent.iter().filter(|sent| sent.kind == Kind::Header);
-    let with = headers.map(|sent| memchr::memmem::find(&sent.payload, b"x-opt-").is_some());
-    assert_eq!(with.collect::<Vec<_>>(), [true, false]);
-    rig.confirms(MethodId::BASIC_ACK, 2, true);
-    let all = Imported {
-        imported: 2,
-        without_time: 1,
-        ..Imported::default()
-    };
-    assert_eq!(rig.ended(), all);
+    vec![match word {
+        "large" => message(&[0, 0], vec![0; MOST_OCTETS].into()),
+        "broken" => message(b"\xff", "body".into()),
+        "soon" => timed(5),
+        "far" => timed(i64::MAX),
+        "big" => {
+            let mut headers = TableBuilder::default();
+            headers.longstr(b"long", &[b'x'; 140_000]);
+            with_headers(headers, "body")
+        }
+        number => {
+            let number = number.parse().expect("a number");
+            return vec![message(&[0, 0], "body".into()); number];
+        }
+    }]
 }
 
-#[test]
-fn a_queue_that_is_not_there_ends_it() {
-    let mut rig = importing(many(MOST_AWAY + 1));
-    rig.confirms(MethodId::BASIC_ACK, 1, false);
-    assert_eq!(rig.published(), MOST_AWAY + 1);
-    let returned = method(1, MethodId::BASIC_RETURN, |a| {
-        a.short(312)
-            .shortstr(b"NO_ROUTE")
-            .shortstr(b"")
-            .shortstr(b"dead")
-            .end();
-    });
-    for tag in 2..=MOST_AWAY as u64 + 1 {
-        rig.broker(&content(returned.clone(), 1, &message("body")));
-        rig.confirms(MethodId::BASIC_ACK, tag, false);
+impl Script for Scripted {
+    type Machine = Import;
+
+    /// `new` and messages.
+    fn begin(words: &mut Words) -> Scripted {
+        let mut all = VecDeque::new();
+        while let Some(word) = words.next() {
+            all.extend(messages(&word));
+        }
+        let settings = Settings {
+            login: Login {
+                vhost: name("/"),
+                user: name("operator"),
+                password: Bytes::from_static(b"secret"),
+                seed: 1,
+            },
+            queue: name("dead"),
+            messages: all,
+            rules: RuleSettings {
+                continue_history: true,
+            },
+            max_history: 100,
+        };
+        let now = Now {
+            mono: Mono(1_000_000),
+            ..Now::default()
+        };
+        let mut rig = Rig::new(Import::new(settings, now));
+        rig.up("4.3.6");
+        Scripted(rig)
     }
-    let ended = rig.ended();
-    assert_eq!((ended.imported, ended.left), (1, MOST_AWAY as u64));
-    let failure = ended.failure.expect("a failure").to_string();
-    assert_eq!(failure, "NOT_FOUND - no queue 'dead'");
-}
 
-#[test]
-fn a_refusal_or_a_lost_connection_leaves_in_doubt_what_was_on_its_way() {
-    let refused = close(
-        1,
-        403,
-        "ACCESS_REFUSED - write access",
-        MethodId::BASIC_PUBLISH,
-    );
-    let lost = close(0, 320, "CONNECTION_FORCED - bye", MethodId(0, 0));
-    for (end, words) in [(refused, "ACCESS_REFUSED"), (lost, "CONNECTION_FORCED")] {
-        let mut rig = importing(many(MOST_AWAY + 1));
-        rig.confirms(MethodId::BASIC_ACK, 2, true);
-        rig.broker(&end);
-        let ended = rig.ended();
-        assert_eq!((ended.imported, ended.unsure, ended.left), (2, 255, 0));
-        assert!(ended.failure.expect("why").to_string().contains(words));
+    fn rig(&mut self) -> &mut Rig<Import> {
+        &mut self.0
+    }
+
+    /// `1 return`: its queue is not there.
+    fn line(&mut self, words: &mut Words) -> bool {
+        let is_return = words.verb == "return";
+        if is_return {
+            let returned = method(1, MethodId::BASIC_RETURN, |a| {
+                a.short(312).shortstr(b"NO_ROUTE");
+                a.shortstr(b"").shortstr(b"dead").end();
+            });
+            let message = messages("1").remove(0);
+            self.0.broker(&content(returned, 1, &message));
+        }
+        is_return
+    }
+
+    fn told(&mut self) -> Vec<String> {
+        let ended = self.0.fx.out.take();
+        Vec::from_iter(ended.map(|ended| format!("{ended:?}")))
     }
 }
 
 #[test]
-fn an_alarm_is_waited_for_and_then_told() {
-    let mut rig = importing(many(1));
-    rig.broker(&method(0, MethodId::CONNECTION_BLOCKED, |a| {
-        a.shortstr(b"low on memory").end();
-    }));
-    rig.pass(29_000);
-    assert_eq!(rig.fx.out, None);
-    rig.pass(2_000);
-    let ended = rig.ended();
-    assert_eq!(ended.unsure, 1);
-    assert!(ended.failure.expect("why").to_string().contains("alarm"));
+fn it_does_what_the_scripts_say() {
+    check::<Scripted>("import/testdata");
 }
