@@ -102,7 +102,7 @@ pairs: setup ## the proxy of another revision beside this one, in turns: OLD=REV
 	OLD=$(OLD) ROUNDS=$(ROUNDS) SCENES="$(SCENES)" tests/lab/pairs.sh
 bench-once: setup ## every benchmark once, small and unoptimised, so that none rots; no figure is judged
 	BENCH_SMALL=1 $(WITH_BROKERS) $(CARGO) bench --profile dev --bench '*'
-kubernetes-test: setup ## manifests and chart, rendered and validated; their Pods run by hand, where namespaces can be made
+kubernetes-test: setup ## chart and manifests, rendered and validated; their Pods run by hand, where namespaces can be made. UPDATE=1 writes deploy/kubernetes
 	$(CARGO) build
 	$(WITH_BROKERS) python -m pytest tests/kubernetes
 monitoring-test: setup ## alert rules and dashboard with a real Prometheus: each fault is made, each panel has data

@@ -1,74 +1,43 @@
-"""What the real tools make of the manifests: `kubectl kustomize` and `helm template`. Neither needs a cluster."""
+"""What helm makes of the chart, without a cluster: each object is valid for its Kubernetes. And what the program makes of the settings in it."""
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import kubernetes_validate
 import yaml
 
 from lab import BINARY, REPOSITORY
 
-LAB = Path(os.environ.get("DLX_TEST_LAB", REPOSITORY / ".lab"))
-KUBECTL = LAB / "bin/kubectl"
 HELM = Path(sys.executable).with_name("helm")
-MANIFESTS = REPOSITORY / "deploy/kubernetes"
 CHART = REPOSITORY / "deploy/helm/dlx-proxy"
+EXAMPLE = REPOSITORY / "deploy/helm/example"
+"""The chart of an application, with ours below it."""
+OLDEST = "1.29.0"
+OPERATOR = {"ServiceMonitor", "PodMonitor"}
+"""Kinds of the Prometheus Operator, which Kubernetes' own schemas do not have."""
 FILE = "/etc/dlx-proxy/dlx-proxy.toml"
 """Where the proxy finds its settings."""
 
 
-def run(*words, ok=True):
-    done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    assert not ok or done.returncode == 0, f"{words}: {done.stderr}"
-    return done
+def helm(*options, of=CHART, version=OLDEST, release="dlx-proxy", values="{}"):
+    values = values if of == CHART else yaml.safe_dump({"dlx-proxy": yaml.safe_load(values)})
+    words = [HELM, "template", release, of, "--kube-version", version, "--values", "-", *options]
+    return subprocess.run(words, input=values, capture_output=True, text=True, timeout=60)
 
 
-def objects(text):
-    return [each for each in yaml.safe_load_all(text) if each]
-
-
-def kustomize(place):
-    return objects(run(KUBECTL, "kustomize", MANIFESTS / place).stdout)
-
-
-def overlay(folder, *lines):
-    """A kustomization of a user's own; `{manifests}` in its lines is the folder of ours."""
-    place = os.path.relpath(MANIFESTS, folder.resolve())
-    (folder / "kustomization.yaml").write_text("\n".join(lines).format(manifests=place))
-    return objects(run(KUBECTL, "kustomize", folder).stdout)
-
-
-def chart(*options, release="dlx-proxy"):
-    return objects(run(HELM, "template", release, CHART, *options).stdout)
-
-
-def chart_of_an_application(folder, *options):
-    """A chart that depends on ours: the example's application, in which the helpers stand where docs/kubernetes.md puts them."""
-    (folder / "Chart.yaml").write_text("apiVersion: v2\nname: orders\nversion: 1.0.0\ndependencies: [{name: dlx-proxy, version: '*'}]\n")
-    (folder / "values.yaml").write_text(
-        "dlx-proxy:\n  standalone: {enabled: false}\n  sidecar: {enabled: true}\n  image: {repository: registry.example.com/dlx-proxy}\n"
-    )
-    shutil.copytree(CHART, folder / "charts/dlx-proxy", dirs_exist_ok=True)
-    (folder / "templates").mkdir(exist_ok=True)
-    application = yaml.safe_load((MANIFESTS / "example/orders.yaml").read_text())
-    pod = application["spec"]["template"]
-    pod["metadata"]["labels"]["dlx-proxy"] = "sidecar"
-    pod["spec"] |= {"terminationGracePeriodSeconds": 60, "initContainers": "SIDECAR", "volumes": "VOLUME"}
-    text = yaml.safe_dump(application)
-    for word, helper in (("SIDECAR", "sidecar"), ("VOLUME", "volume")):
-        text = text.replace(word, '{{ include "dlx-proxy.%s" (index .Subcharts "dlx-proxy") | nindent 8 }}' % helper)
-    (folder / "templates/orders.yaml").write_text(text)
-    return objects(run(HELM, "template", "orders", folder, *options).stdout)
-
-
-def by_kind(rendered):
-    """There is one of each kind."""
-    kinds = {each["kind"]: each for each in rendered}
-    assert len(kinds) == len(rendered), [each["kind"] for each in rendered]
+def rendered(*options, version=OLDEST, **how):
+    """The objects by kind: there is one of each."""
+    done = helm(*options, version=version, **how)
+    assert done.returncode == 0, done.stderr
+    objects = [each for each in yaml.safe_load_all(done.stdout) if each]
+    for each in objects:
+        if each["kind"] not in OPERATOR:
+            kubernetes_validate.validate(each, version, strict=True)
+    kinds = {each["kind"]: each for each in objects}
+    assert len(kinds) == len(objects), [each["kind"] for each in objects]
     return kinds
 
 

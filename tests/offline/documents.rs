@@ -87,12 +87,12 @@ fn the_version_is_the_same_everywhere() {
             r"(?m)^(?:appV|v)ersion: (\S+)$",
         ),
         (
-            "deploy/kubernetes/sidecar/kustomization.yaml",
-            r"newTag: (\S+)",
+            "deploy/kubernetes/sidecar.yaml",
+            r"dlx-proxy:(\d+\.[\w.-]+)",
         ),
         (
-            "deploy/kubernetes/standalone/kustomization.yaml",
-            r"newTag: (\S+)",
+            "deploy/kubernetes/standalone.yaml",
+            r"dlx-proxy:(\d+\.[\w.-]+)",
         ),
         ("docs/kubernetes.md", r"dlx-proxy:(\d+\.\S*)"),
     ] {

@@ -52,6 +52,7 @@ env:
   - name: DLX_PROXY_ADMIN_TLS
     value: 0.0.0.0:15673
   {{- end }}
+  # The broker, and the user of the proxy's own connections. Clients pass through with their own users.
   - name: DLX_PROXY_UPSTREAM
     valueFrom:
       secretKeyRef:
@@ -84,6 +85,7 @@ livenessProbe:
     {{- end }}
   periodSeconds: 10
   timeoutSeconds: 3
+# Ready while the proxy handles dead letters: a wrong password stops a roll-out before the last good Pod goes (`ready-when-refused`).
 readinessProbe:
   httpGet:
     path: /readyz
@@ -111,6 +113,7 @@ volumeMounts:
 
 {{/* An item of initContainers, for the Pod of an application. Its argument: the context of this chart, `index .Subcharts "dlx-proxy"`. */}}
 {{- define "dlx-proxy.sidecar" -}}
+# An init container that stays: it is up before the application starts, and ends after it, so that the last rejects are still settled.
 - name: dlx-proxy
   restartPolicy: Always
   {{- include "dlx-proxy.container" (dict "root" . "listen" "127.0.0.1:5673" "admin" "dlx-proxy-admin" "tls" (dict) "resources" .Values.sidecar.resources) | nindent 2 }}
