@@ -51,7 +51,8 @@ mod topic;
 mod watchdog;
 
 const EVERY: Duration = Duration::from_secs(5);
-/// Interval after a failure; doubles up to this.
+/// After a failure; doubles up to a bound.
+const AT_FIRST: Duration = Duration::from_secs(10);
 const AT_MOST: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
@@ -62,6 +63,13 @@ pub struct Management {
     /// Limits the memory for answers.
     turn: Arc<Semaphore>,
     listing: Arc<Semaphore>,
+}
+
+/// The time until the next questions: longer and longer while there is no answer.
+struct Pause {
+    usual: Duration,
+    most: Duration,
+    next: Duration,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -95,16 +103,17 @@ impl Management {
     }
 
     async fn read_on(self, first: oneshot::Sender<()>) {
-        let (mut reported, mut pause) = (Reported::default(), EVERY);
-        self.read(&mut reported, &mut pause).await;
+        let (mut reported, mut pause) = (Reported::default(), Pause::new(EVERY, AT_MOST));
+        let mut read = self.read(&mut reported).await;
         let _ = first.send(());
         loop {
-            tokio::time::sleep(pause).await;
-            self.read(&mut reported, &mut pause).await;
+            tokio::time::sleep(pause.after(read)).await;
+            read = self.read(&mut reported).await;
         }
     }
 
-    async fn read(&self, reported: &mut Reported, pause: &mut Duration) {
+    /// False: no answer; what was read last stays.
+    async fn read(&self, reported: &mut Reported) -> bool {
         let read = self
             .api
             .ask(async |mut api| {
@@ -121,16 +130,16 @@ impl Management {
                 })
             })
             .await;
-        self.metrics.management(read.is_ok());
-        self.policies.set_hears_broker(read.is_ok());
+        let answered = read.is_ok();
+        self.metrics.management(answered);
+        self.policies.set_hears_broker(answered);
         match read {
             Ok(listed) => {
-                *pause = EVERY;
                 if reported.error.take().is_some() {
                     info!("the management API answers again");
                 }
                 if reported.listed.as_ref() == Some(&listed) {
-                    return;
+                    return true;
                 }
                 let (policies, unreadable) = listed.read();
                 self.policies.set_brokers(policies);
@@ -142,7 +151,6 @@ impl Management {
                 reported.unreadable = unreadable;
             }
             Err(error) => {
-                *pause = (*pause * 2).min(AT_MOST);
                 let error = error.to_string();
                 if reported.error.as_ref() == Some(&error) {
                     debug!(%error, "the management API still cannot be read");
@@ -152,5 +160,24 @@ impl Management {
                 reported.error = Some(error);
             }
         }
+        answered
+    }
+}
+
+// === impl Pause ===
+
+impl Pause {
+    fn new(usual: Duration, most: Duration) -> Pause {
+        let next = AT_FIRST;
+        Pause { usual, most, next }
+    }
+
+    fn after(&mut self, answered: bool) -> Duration {
+        if answered {
+            self.next = AT_FIRST;
+            return self.usual;
+        }
+        let doubled = (self.next * 2).min(self.most);
+        std::mem::replace(&mut self.next, doubled)
     }
 }

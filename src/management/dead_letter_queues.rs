@@ -12,7 +12,7 @@ use tracing::debug;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::known::Known;
 
-use super::{AT_MOST, Management, leads};
+use super::{AT_MOST, Management, Pause, leads};
 
 /// Nodes report new numbers every five seconds.
 const EVERY: Duration = Duration::from_secs(10);
@@ -47,13 +47,11 @@ impl Counting {
     }
 
     pub(super) async fn run(mut self) {
-        let mut pause = EVERY;
+        let mut pause = Pause::new(EVERY, AT_MOST);
+        let mut answered = true;
         loop {
-            tokio::time::sleep(pause).await;
-            pause = match self.look().await {
-                true => EVERY,
-                false => (pause * 2).min(AT_MOST),
-            };
+            tokio::time::sleep(pause.after(answered)).await;
+            answered = self.look().await;
         }
     }
 

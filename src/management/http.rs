@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode, header};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -33,6 +33,8 @@ pub struct Api {
 pub(super) struct Connection {
     prefix: String,
     requests: Requests,
+    /// Has answered as the management API does, so that a 404 is its own.
+    is_the_api: bool,
 }
 
 pub(super) struct Pieces {
@@ -95,6 +97,7 @@ impl Api {
             questions(Connection {
                 prefix: self.path.clone(),
                 requests,
+                is_the_api: false,
             })
             .await
         };
@@ -118,13 +121,19 @@ impl Connection {
         }
     }
 
-    /// `None`: there is no such thing.
+    /// `None`: there is no such thing. Behind a wrong path everything is missing: that is an error.
     pub(super) async fn find<T: DeserializeOwned + Send + 'static>(
         &mut self,
         path: String,
     ) -> Result<Option<T>, NoAnswer> {
         match self.get(path).await {
-            Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => Ok(None),
+            Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => {
+                if !self.is_the_api {
+                    let _: IgnoredAny = self.get("whoami".to_owned()).await?;
+                    self.is_the_api = true;
+                }
+                Ok(None)
+            }
             found => found.map(Some),
         }
     }

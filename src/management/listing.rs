@@ -30,14 +30,12 @@ use crate::registry::catalogue::fact::Source;
 use crate::registry::catalogue::{self, Catalogue, Told};
 use crate::registry::{Declared, Form};
 
-use super::Management;
 use super::http::{Connection, NoAnswer};
+use super::{Management, Pause};
 
 /// Approximate interval. A list of 10,000 queues costs the broker 0.3 s of CPU: 2 % of a core for
 /// 200 proxies.
 const EVERY: Duration = Duration::from_secs(60 * 60);
-/// Interval after a failure; doubles up to [`EVERY`].
-const AT_FIRST: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 const COLUMNS: &str =
     "disable_stats=true&columns=name,durable,auto_delete,exclusive,arguments,type";
@@ -88,17 +86,17 @@ impl Listing {
 
     async fn list_on(&self) {
         let vhost = &self.learner.vhost;
-        let (mut pause, mut said) = (AT_FIRST, None);
+        let (mut pause, mut said) = (Pause::new(EVERY, EVERY), None);
         loop {
-            match self.list().await {
+            let listed = self.list().await;
+            let wait = pause.after(listed.is_ok());
+            match listed {
                 Ok(()) => {
-                    pause = EVERY;
                     if said.take().is_some() {
                         info!(%vhost, "the queues of the vhost can be listed again");
                     }
                 }
                 Err(error) => {
-                    pause = (pause * 2).min(EVERY);
                     let error = error.to_string();
                     if said.as_ref() == Some(&error) {
                         debug!(%vhost, %error, "the queues of the vhost still cannot be listed");
@@ -110,7 +108,7 @@ impl Listing {
             }
             // So that many proxies do not ask all at once.
             let part = RandomState::new().hash_one(0) % 512;
-            tokio::time::sleep(pause * (768 + part as u32) / 1024).await;
+            tokio::time::sleep(wait * (768 + part as u32) / 1024).await;
         }
     }
 

@@ -1,8 +1,7 @@
 //! Real answers, and an API that does not answer as it should.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -89,13 +88,21 @@ fn what_is_no_list_of_policies_is_an_error() {
 struct Scene {
     management: Management,
     reported: Reported,
-    pause: Duration,
-    answers: Arc<std::sync::Mutex<String>>,
-    asked: Arc<std::sync::Mutex<String>>,
-    /// By a part of the request, before `answers`.
-    answer_each: Arc<std::sync::Mutex<Vec<(&'static str, &'static str)>>>,
-    connections: Arc<AtomicUsize>,
+    said: Arc<Mutex<Said>>,
 }
+
+#[derive(Default)]
+struct Said {
+    answer: String,
+    /// By a part of the request, before `answer`.
+    answer_each: Vec<(&'static str, String)>,
+    /// The last request but for who asks.
+    asked: String,
+    connections: usize,
+}
+
+const GONE: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+const WHO: (&str, &str) = ("/prefix/api/whoami ", r#"{"name":"us:er"}"#);
 
 impl Scene {
     async fn open() -> Scene {
@@ -116,19 +123,14 @@ impl Scene {
                 Metrics::new(),
             ),
             reported: Reported::default(),
-            pause: EVERY,
-            answers: Arc::default(),
-            asked: Arc::default(),
-            answer_each: Arc::default(),
-            connections: Arc::default(),
+            said: Arc::default(),
         };
-        let (answers, asked) = (scene.answers.clone(), scene.asked.clone());
-        let each = scene.answer_each.clone();
-        let connections = scene.connections.clone();
+        scene.says_of(WHO.0, WHO.1);
+        let said = scene.said.clone();
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                connections.fetch_add(1, Ordering::Relaxed);
-                let (answers, asked, each) = (answers.clone(), asked.clone(), each.clone());
+                let said = said.clone();
+                said.lock().expect("no panic").connections += 1;
                 tokio::spawn(async move {
                     let mut request = Vec::new();
                     while let Ok(octet) = stream.read_u8().await {
@@ -136,15 +138,11 @@ impl Scene {
                         if !request.ends_with(b"\r\n\r\n") {
                             continue;
                         }
-                        let request =
-                            String::from_utf8(std::mem::take(&mut request)).expect("text");
-                        let mut answer = answers.lock().expect("no panic").clone();
-                        for (of, json) in each.lock().expect("no panic").iter() {
-                            if request.contains(of) {
-                                answer = on(json);
-                            }
-                        }
-                        *asked.lock().expect("no panic") = request;
+                        let request = String::from_utf8(std::mem::take(&mut request));
+                        let answer = said
+                            .lock()
+                            .expect("no panic")
+                            .answer_to(request.expect("text"));
                         stream.write_all(answer.as_bytes()).await.expect("read");
                         // Others may say that they go on, and do not.
                         if !answer.contains("keep-alive") && !answer.ends_with(": 0\r\n\r\n") {
@@ -157,11 +155,31 @@ impl Scene {
         scene
     }
 
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().expect("no panic")
+    }
+
+    fn says(&self, answer: impl Into<String>) {
+        self.said().answer = answer.into();
+    }
+
+    /// To requests with this part.
+    fn says_of(&self, part: &'static str, json: impl Into<String>) {
+        self.said().answer_each.push((part, json.into()));
+    }
+
+    fn was_asked(&self, expected: &str) {
+        let asked = self.said().asked.clone();
+        assert!(
+            asked.starts_with(&format!("GET /prefix/api/{expected}")),
+            "{asked}"
+        );
+    }
+
     async fn read(&mut self, answer: &str) -> Option<String> {
-        *self.answers.lock().expect("no panic") = answer.to_owned();
-        self.management
-            .read(&mut self.reported, &mut self.pause)
-            .await;
+        self.says(answer);
+        let answered = self.management.read(&mut self.reported).await;
+        assert_eq!(answered, self.reported.error.is_none());
         self.reported.error.clone()
     }
 
@@ -172,6 +190,18 @@ impl Scene {
             .find(|line| line.starts_with(name))
             .expect("exported");
         line[name.len()..].trim().to_owned()
+    }
+}
+
+impl Said {
+    fn answer_to(&mut self, request: String) -> String {
+        let mut each = self.answer_each.iter();
+        let answer = each.rfind(|(of, _)| request.contains(of));
+        let answer = answer.map_or(self.answer.clone(), |(_, json)| on(json));
+        if !request.contains(WHO.0) {
+            self.asked = request;
+        }
+        answer
     }
 }
 
@@ -186,6 +216,10 @@ fn on(body: &str) -> String {
     ok(body).replacen("\r\n", "\r\nconnection: keep-alive\r\n", 1)
 }
 
+fn refused() -> String {
+    GONE.replace("404 Not Found", "401 Unauthorized")
+}
+
 #[tokio::test]
 async fn policies_are_asked_for_as_the_settings_say() {
     let mut scene = Scene::open().await;
@@ -194,21 +228,19 @@ async fn policies_are_asked_for_as_the_settings_say() {
     let found = target(live, "orders", QueueType::Quorum);
     assert_eq!(found, Some(("late".to_owned(), false)));
     let port = scene.management.api.place.port;
-    let asked = scene.asked.lock().expect("no panic").clone();
-    let expected = format!(
-        "GET /prefix/api/health/checks/alarms HTTP/1.1\r\naccept: application/json\r\nhost: 127.0.0.1:{port}\r\nauthorization: Basic dXM6ZXI6Z3UlZXN0\r\n\r\n"
-    );
-    assert_eq!(asked, expected, "the last question");
+    scene.was_asked(&format!(
+        "health/checks/alarms HTTP/1.1\r\naccept: application/json\r\nhost: 127.0.0.1:{port}\r\nauthorization: Basic dXM6ZXI6Z3UlZXN0\r\n\r\n"
+    ));
     assert_eq!(scene.metric("dlx_proxy_management_up"), "1");
 }
 
 #[tokio::test]
-async fn without_an_answer_the_last_one_stays_and_pauses_grow() {
+async fn without_an_answer_the_last_one_stays() {
     let mut scene = Scene::open().await;
     assert_eq!(scene.read(&on(POLICIES[1])).await, None);
     for (answer, error) in [
         (
-            "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".to_owned(),
+            refused(),
             "policies is answered with 401 Unauthorized: a wrong password, or a user without the tag `management`",
         ),
         (
@@ -239,7 +271,6 @@ async fn without_an_answer_the_last_one_stays_and_pauses_grow() {
         let found = target(live, "orders", QueueType::Quorum);
         assert_eq!(found, Some(("late".to_owned(), false)), "{said}");
     }
-    assert_eq!(scene.pause, AT_MOST);
     assert_eq!(scene.metric("dlx_proxy_management_up"), "0");
     assert_eq!(
         scene.metric(r#"dlx_proxy_events_total{event="management_failed"}"#),
@@ -248,10 +279,24 @@ async fn without_an_answer_the_last_one_stays_and_pauses_grow() {
 
     // Back again, with another opinion.
     assert_eq!(scene.read(&on("[]")).await, None);
-    assert_eq!(scene.pause, EVERY);
     let found = target(&scene.management.policies, "orders", QueueType::Quorum);
     assert_eq!(found, Some(("its own".to_owned(), false)));
-    assert_eq!(scene.connections.load(Ordering::Relaxed), 8);
+    assert_eq!(scene.said().connections, 8);
+}
+
+#[test]
+fn pauses_grow_while_there_is_no_answer() {
+    for (usual, most, grown) in [
+        (5, 60, [10, 20, 40, 60, 60]),
+        (3600, 3600, [10, 20, 40, 80, 160]),
+    ] {
+        let mut pause = Pause::new(Duration::from_secs(usual), Duration::from_secs(most));
+        let mut after = |answered| pause.after(answered).as_secs();
+        for _ in 0..2 {
+            assert_eq!(after(true), usual);
+            assert_eq!(grown.map(|_| after(false)), grown);
+        }
+    }
 }
 
 #[tokio::test]
@@ -292,25 +337,25 @@ async fn without_an_answer_the_delay_queues_stay_as_they_were() {
         existing.clone(),
         Box::new(Nobody),
     );
-    let status = |status: &str| format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+    scene.said().answer_each.clear();
     for (answer, seen, left) in [
-        (status("401 Unauthorized"), false, 1),
+        (refused(), false, 1),
         (ok("<html>"), false, 1),
+        // Another server, or a wrong path.
+        (GONE.to_owned(), false, 1),
         // No message was ever sent away here.
-        (status("404 Not Found"), true, 0),
+        (GONE.to_owned(), true, 0),
     ] {
-        *scene.answers.lock().expect("no panic") = answer;
+        scene.says(answer);
+        if seen {
+            scene.says_of(WHO.0, WHO.1);
+        }
         assert_eq!(watch.look().await, seen);
         assert_eq!(existing.all().len(), left);
-        let asked = scene.asked.lock().expect("no panic").clone();
-        let expected = match seen {
+        scene.was_asked(match seen {
             false => "exchanges/a%2Fb/dlx%2Dproxy%2Edelay/bindings/source ",
             true => "queues/a%2Fb/dlx%2Dproxy%2Eredeclared?columns=",
-        };
-        assert!(
-            asked.starts_with(&format!("GET /prefix/api/{expected}")),
-            "{asked}"
-        );
+        });
     }
     assert_eq!(
         scene.metric("dlx_proxy_retries_overdue{vhost=\"a/b\"}"),

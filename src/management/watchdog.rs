@@ -22,7 +22,7 @@ use super::http::NoAnswer;
 use super::listing::{Learner, Listing};
 use super::overdue::{News, Watched};
 use super::queues::OwnQueues;
-use super::{AT_MOST, Management};
+use super::{AT_MOST, Management, Pause};
 
 /// A policy that bounds a queue is reported within 30 s, and 200 proxies take less than a tenth of
 /// a core.
@@ -91,13 +91,10 @@ impl Watch {
     }
 
     async fn run(mut self) {
-        let mut pause = EVERY;
+        let mut pause = Pause::new(EVERY, AT_MOST);
         loop {
-            pause = match self.look().await {
-                true => EVERY,
-                false => (pause * 2).min(AT_MOST),
-            };
-            tokio::time::sleep(pause).await;
+            let answered = self.look().await;
+            tokio::time::sleep(pause.after(answered)).await;
         }
     }
 

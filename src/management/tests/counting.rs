@@ -12,12 +12,10 @@ async fn dead_letter_queues_are_counted_as_long_as_they_are_there() {
     let (vhost, queue) = (name("a/b"), name("dead.1"));
     let known = Known::new(Handlings::of_tests());
     let mut counting = Counting::new(&scene.management, &vhost, &known);
-    let gone = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned();
     // Whether anything is parked there; nothing is yet.
-    *scene.answers.lock().expect("no panic") = gone.clone();
+    scene.says(GONE);
     assert!(counting.look().await);
-    let asked = scene.asked.lock().expect("no panic").clone();
-    assert!(asked.contains("/a%2Fb/dlx%2Dproxy%2Eparked?"), "{asked}");
+    scene.was_asked("queues/a%2Fb/dlx%2Dproxy%2Eparked?");
     known.hear(&vhost, Wall(0), &Arc::new(dead_letter(&queue)));
     let labels = "{vhost=\"a/b\",queue=\"dead.1\"}";
     let messages = format!("dlx_proxy_dead_letter_queue_messages{labels}");
@@ -26,9 +24,9 @@ async fn dead_letter_queues_are_counted_as_long_as_they_are_there() {
         (ok("{}"), true, None),
         (ok(r#"{"messages":1}"#), true, Some("1")),
         (ok("<html>"), false, Some("1")), // not so long ago
-        (gone, true, None),
+        (GONE.to_owned(), true, None),
     ] {
-        *scene.answers.lock().expect("no panic") = answer;
+        scene.says(answer);
         assert_eq!(counting.look().await, answered);
         let text = scene.management.metrics.encode();
         let value = |name: &str| {
@@ -38,9 +36,7 @@ async fn dead_letter_queues_are_counted_as_long_as_they_are_there() {
         assert_eq!(value(&messages).as_deref(), series);
         assert_eq!(value(&oldest).is_some(), series.is_some());
     }
-    let asked = scene.asked.lock().expect("no panic").clone();
-    let expected = "GET /prefix/api/queues/a%2Fb/dead%2E1?columns=messages ";
-    assert!(asked.starts_with(expected), "{asked}");
+    scene.was_asked("queues/a%2Fb/dead%2E1?columns=messages ");
     assert!(known.of(&vhost).queues.is_empty());
 }
 

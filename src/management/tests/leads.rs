@@ -163,11 +163,8 @@ fn where_a_target_may_lead() {
 #[tokio::test]
 async fn the_exchanges_of_targets_are_asked_for() {
     let scene = Scene::open().await;
-    let target = |exchange: &str| Target {
-        exchange: name(exchange),
-        routing_key: None,
-    };
-    let answers = [
+    scene.says(GONE);
+    for (part, answer) in [
         (
             "/exchanges/a%2Fb/x%2D1 ",
             r#"{"type":"fanout","policy":"p","arguments":{}}"#,
@@ -185,18 +182,57 @@ async fn the_exchanges_of_targets_are_asked_for() {
             "/exchanges/a%2Fb/other/bindings/source ",
             r#"[{"destination":"dead","destination_type":"queue","routing_key":"k"}]"#,
         ),
-    ];
-    *scene.answers.lock().expect("no panic") =
-        "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned();
-    *scene.answer_each.lock().expect("no panic") = answers.to_vec();
-    let targets = vec![target("x-1"), target("missing")];
-    let asked = scene
-        .management
-        .survey(&name("a/b"), &targets)
-        .await
-        .expect("answers");
-    let found = resolve(&asked, targets);
-    let leads_to: Vec<_> = found.into_iter().map(|(_, leads_to)| leads_to).collect();
+    ] {
+        scene.says_of(part, answer);
+    }
+    let found = surveyed(&scene, &["x-1", "missing"], None).await;
     let dead = Leads::To([name("dead")].into());
-    assert_eq!(leads_to, [dead, Leads::Nowhere]);
+    assert_eq!(found.expect("answers"), [dead, Leads::Nowhere]);
+}
+
+/// Where the targets lead, in their order.
+async fn surveyed(
+    scene: &Scene,
+    exchanges: &[&str],
+    key: Option<&str>,
+) -> Result<Vec<Leads>, NoAnswer> {
+    let target = |exchange: &&str| Target {
+        exchange: name(exchange),
+        routing_key: key.map(name),
+    };
+    let targets: Vec<_> = exchanges.iter().map(target).collect();
+    let asked = scene.management.survey(&name("a/b"), &targets).await?;
+    let found = resolve(&asked, targets).into_iter();
+    Ok(found.map(|(_, leads_to)| leads_to).collect())
+}
+
+/// Of those that are asked for last it is unknown.
+#[tokio::test]
+async fn exchanges_and_bindings_are_asked_for_up_to_a_bound() {
+    let nowhere = Leads::To(BTreeSet::new());
+    let scene = Scene::open().await;
+    scene.says(on(r#"{"type":"direct"}"#));
+    scene.says_of("/bindings/source ", "[]");
+    let many: Vec<_> = (0..201).map(|number| format!("x{number}")).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    let found = surveyed(&scene, &many, Some("k")).await.expect("answers");
+    assert_eq!(found[0], Leads::Unknown);
+    assert!(found[1..].iter().all(|leads_to| *leads_to == nowhere));
+
+    let one = r#"{"destination":"dead","destination_type":"queue","routing_key":"other"}"#;
+    scene.says_of(
+        "/bindings/source ",
+        format!("[{}]", vec![one; 50_001].join(",")),
+    );
+    let found = surveyed(&scene, &["a", "b"], Some("k")).await;
+    assert_eq!(found.expect("answers"), [Leads::Unknown, nowhere]);
+}
+
+/// A wrong path in `management-url`, or another server.
+#[tokio::test]
+async fn what_no_management_api_knows_is_not_missing() {
+    let scene = Scene::open().await;
+    scene.said().answer_each.clear();
+    scene.says(GONE);
+    assert!(surveyed(&scene, &["x"], None).await.is_err());
 }

@@ -109,30 +109,22 @@ async fn all_queues_are_listed_and_single_ones_asked_for() {
         (r#"[{"name":"a/b"}]"#, Some(QueueType::Quorum)),
     ];
     for (answer, expected) in answers {
-        *scene.answers.lock().expect("no panic") = on(answer);
+        scene.says(on(answer));
         listing.list().await.expect("an answer");
         assert_eq!(default_type(), expected);
     }
-    let asked = scene.asked.lock().expect("no panic").clone();
-    let expected = "GET /prefix/api/queues/a%2Fb?disable_stats=true&columns=name,";
-    assert!(asked.starts_with(expected), "{asked}");
+    scene.was_asked("queues/a%2Fb?disable_stats=true&columns=name,");
 
-    let gone = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned();
     for (answer, is_known) in [
-        (
-            "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".to_owned(),
-            false,
-        ),
-        (gone, false),
+        (refused(), false),
+        (GONE.to_owned(), false),
         (on(&one.replace("%s", "100% ü")), true),
     ] {
-        *scene.answers.lock().expect("no panic") = answer;
+        scene.says(answer);
         listing.ask_for(&BTreeSet::from([name("100% ü")])).await;
         assert_eq!(known(&listing.learner, "100% ü").is_some(), is_known);
     }
-    let asked = scene.asked.lock().expect("no panic").clone();
-    let expected = "GET /prefix/api/queues/a%2Fb/100%25%20%C3%BC?disable_stats=true&";
-    assert!(asked.starts_with(expected), "{asked}");
+    scene.was_asked("queues/a%2Fb/100%25%20%C3%BC?disable_stats=true&");
 }
 
 /// Only a change of the policies counts as one, and only a good answer is one.
