@@ -146,17 +146,6 @@ impl Config {
         check::check(raw::read(sources))
     }
 
-    #[cfg(test)]
-    pub(crate) fn limits_of_tests() -> Limits {
-        Limits {
-            parked_retry: Duration::ZERO,
-            intake_quiet: Duration::ZERO,
-            retained_bytes_per_connection: 1 << 20,
-            max_tickets_per_connection: 4,
-            ..Config::default().reloadable.limits
-        }
-    }
-
     pub fn tls_uses(&self) -> tls::Uses {
         let management = self.management_url.as_ref();
         tls::Uses {

@@ -109,7 +109,7 @@ impl Hook {
         let Inner {
             limits, metrics, ..
         } = &*self.0;
-        let most = limits.now().fixed.hook_letters;
+        let most = limits.now().max_hook_letters;
         let mut waiting = self.waiting();
         let dropped = waiting.add(vhost, at, dead, most);
         metrics.hook_waiting.set(waiting.len() as i64);

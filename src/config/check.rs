@@ -4,7 +4,7 @@
 use ::config::{Map, Value, ValueKind};
 
 use crate::letter::ErrorHeaders;
-use crate::machine::{Fixed, Limits};
+use crate::machine::Limits;
 use crate::net::ports::At;
 use crate::net::proxy_protocol::Trusted;
 use crate::tls;
@@ -125,7 +125,12 @@ impl Checker {
             look_limit: self.get("look-limit", number(1..=65_535)),
             look_bytes: self.get("look-bytes", part(memory / 16)),
             look_timeout: self.get("look-timeout", wait),
-            fixed: Fixed::default(),
+            max_queues_per_connection: self.get("max-queues-per-connection", number(1..=1_000_000)),
+            max_replies_per_connection: self
+                .get("max-replies-per-connection", number(1..=1_000_000)),
+            max_redeclared_queues: self.get("max-redeclared-queues", number(1..=1_000_000)),
+            max_redrives: self.get("max-redrives", number(1..=1_000_000)),
+            max_hook_letters: self.get("max-hook-letters", number(1..=1_000_000)),
         }
     }
 

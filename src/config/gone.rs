@@ -2,14 +2,6 @@
 
 use super::FIXED_TOML;
 
-/// Removed settings whose values are now fixed limits, beside those of `fixed.toml`.
-const FIXED: [&str; 5] = [
-    "max-queues-per-connection",
-    "max-redeclared-queues",
-    "max-replies-per-connection",
-    "max-redrives",
-    "max-hook-letters",
-];
 const PARTS: &str = "it is a part of `memory` now: set that";
 const TRIES: &str = "set `give-up-after`, for all attempts: remove it";
 
@@ -37,7 +29,7 @@ pub(super) fn instead(setting: &str, value: Option<&str>) -> Option<&'static str
     let words = gone.find(|(name, of, _)| (*name, *of) == (setting, value));
     let is_fixed = || {
         let mut fixed = FIXED_TOML.lines().filter_map(|line| line.split_once(" = "));
-        value.is_none() && (FIXED.contains(&setting) || fixed.any(|(name, _)| name == setting))
+        value.is_none() && fixed.any(|(name, _)| name == setting)
     };
     match words {
         Some((.., words)) => Some(words),

@@ -65,7 +65,7 @@ impl Redrives {
     /// Another one works in that queue, too many run, or the destination is forbidden.
     pub fn begin(&self, order: Order) -> Result<u64, NotBegun> {
         let (most, now) = (
-            self.limits.now().fixed.redrives,
+            self.limits.now().max_redrives,
             self.walks.walker.clock.now(),
         );
         let mut walking = None;

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::amqp::ids::ShortStr;
-use crate::machine::{Fixed, Limits, Outcome, Reason};
+use crate::machine::{Limits, Outcome, Reason};
 
 const TAKEN: &str = "dlx_proxy_hook_dead_letters_total{outcome=\"taken\"}";
 const DROPPED: &str = "dlx_proxy_hook_dead_letters_total{outcome=\"dropped\"}";
@@ -63,11 +63,8 @@ fn at(listener: &TcpListener) -> Server {
 fn hook(server: Server) -> (Hook, Metrics) {
     let metrics = Metrics::new();
     let limits = LiveLimits::new(Limits {
-        fixed: Fixed {
-            hook_letters: 150,
-            ..Fixed::default()
-        },
-        ..crate::config::Config::limits_of_tests()
+        max_hook_letters: 150,
+        ..crate::config::Config::default().reloadable.limits
     });
     let waits = Waits {
         pause: Duration::from_millis(5),

@@ -159,7 +159,7 @@ impl Session {
             },
             channels: Channels::default(),
             ledger: Ledger::new(&settings),
-            registry: Registry::new(settings.catalogue.clone(), limits.fixed.queues),
+            registry: Registry::new(settings.catalogue.clone(), limits.max_queues_per_connection),
             exchanges: Exchanges::default(),
             declares: Declares::default(),
             settings: settings.clone(),
@@ -244,7 +244,8 @@ impl Session {
             Some(Hold::Commit(channel)) => open(channel).is_none(),
             Some(Hold::Tickets) => !self.ledger.is_full(),
             Some(Hold::Replies) => {
-                self.transit.replies.due() <= self.settings.limits.now().fixed.replies / 2
+                self.transit.replies.due()
+                    <= self.settings.limits.now().max_replies_per_connection / 2
             }
             Some(Hold::Probe) => !self.declares.is_on_its_way(),
         };

@@ -92,7 +92,7 @@ pub(super) mod tests {
     pub(in crate::console::admin) fn room(octets: usize) -> Room {
         let limits = LiveLimits::new(Limits {
             look_bytes: octets / FILES,
-            ..crate::config::Config::limits_of_tests()
+            ..crate::config::Config::default().reloadable.limits
         });
         Room::new(limits, Metrics::new())
     }

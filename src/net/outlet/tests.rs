@@ -64,7 +64,7 @@ fn a_careful_publisher_is_opened_when_it_is_told_something_and_ends_when_it_has_
         },
         names: Names::default(),
         on_unroutable: publisher::OnUnroutable::Park,
-        limits: LiveLimits::new(crate::config::Config::limits_of_tests()),
+        limits: LiveLimits::new(crate::config::Config::default().reloadable.limits),
         intake: None,
         existing_delays: Default::default(),
         prefetch: 1,

@@ -8,7 +8,7 @@ use dlx_proxy::amqp::ids::{ShortStr, Vhost};
 use dlx_proxy::config::Config;
 use dlx_proxy::dead_letter::retries::{self as rules_of_retries, RetryType};
 use dlx_proxy::intake;
-use dlx_proxy::machine::{Fixed, Limits};
+use dlx_proxy::machine::Limits;
 use dlx_proxy::publisher::OnUnroutable;
 use dlx_proxy::registry::policy::{Declares, Definition, Mode, Pattern, Policy};
 use dlx_proxy::registry::said_retries::SaidRetries;
@@ -217,11 +217,8 @@ impl Settings {
             intake_quiet: self.intake_quiet,
             retained_bytes_per_connection: self.retained,
             max_tickets_per_connection: self.max_tickets,
-            fixed: Fixed {
-                queues: self.max_queues,
-                replies: self.max_replies,
-                ..Fixed::default()
-            },
+            max_queues_per_connection: self.max_queues,
+            max_replies_per_connection: self.max_replies,
             close_wait: self.close_wait,
             ..DEFAULT.clone()
         }

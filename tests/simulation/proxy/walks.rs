@@ -38,7 +38,7 @@ impl Walks {
 
 impl Proxy {
     pub(crate) fn begin(&mut self, number: u64, order: &Order) -> Result<(), NotBegun> {
-        let (most, now) = (self.settings.limits().fixed.redrives, self.clock.now().wall);
+        let (most, now) = (self.settings.limits().max_redrives, self.clock.now().wall);
         let connector = connector(&self.dials, Which::Walk(number));
         let (hub, clock, names) = (&self.hub, self.clock.clone(), names());
         let mut walking = None;

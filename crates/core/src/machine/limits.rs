@@ -47,31 +47,12 @@ pub struct Limits {
     pub look_limit: u64,
     #[serde(with = "humantime_serde")]
     pub look_timeout: Duration,
-    #[serde(skip)]
-    pub fixed: Fixed,
-}
-
-/// Limits without a setting; see docs/sizing.md for what happens at each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fixed {
-    pub queues: usize,
+    pub max_queues_per_connection: usize,
+    pub max_replies_per_connection: usize,
     /// In all vhosts: queues whose last declare differs from their arguments.
-    pub redeclared_queues: usize,
-    pub replies: usize,
-    pub redrives: usize,
-    pub hook_letters: usize,
-}
-
-impl Default for Fixed {
-    fn default() -> Fixed {
-        Fixed {
-            queues: 65_536,
-            redeclared_queues: 10_000,
-            replies: 8_192,
-            redrives: 10,
-            hook_letters: 10_000,
-        }
-    }
+    pub max_redeclared_queues: usize,
+    pub max_redrives: usize,
+    pub max_hook_letters: usize,
 }
 
 /// Replaced as a whole, without a lock. Clones share one cell.
@@ -126,11 +107,11 @@ impl Limits {
             look_bytes: 16 * MIB,
             look_limit: 10_000,
             look_timeout: seconds(30),
-            fixed: Fixed {
-                queues: 100,
-                replies: 1000,
-                ..Fixed::default()
-            },
+            max_queues_per_connection: 100,
+            max_replies_per_connection: 1000,
+            max_redeclared_queues: 10_000,
+            max_redrives: 10,
+            max_hook_letters: 10_000,
         }
     }
 }

@@ -45,7 +45,7 @@ impl Session {
         let Method { channel, id, .. } = method;
         let now = turn.now.mono;
         // At the bound the client is not read until half of them came.
-        let most = || self.settings.limits.now().fixed.replies;
+        let most = || self.settings.limits.now().max_replies_per_connection;
         let full = has_reply(id) && self.transit.replies.due() >= most();
         let opens = id == MethodId::CHANNEL_OPEN && !self.channels.contains_key(&channel);
         // The broker counts channels, not numbers (S7.10). Those that it will refuse cost nothing here; those that are closing count twice. A channel

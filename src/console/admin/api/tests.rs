@@ -47,7 +47,7 @@ pub(in crate::console::admin) fn config(broker: SocketAddr) -> Config {
     let settings = &mut config.reloadable;
     (settings.max_looks, settings.max_admin_connections) = (1, 4);
     settings.limits.look_timeout = Duration::from_millis(200);
-    settings.limits.fixed.redrives = 1;
+    settings.limits.max_redrives = 1;
     config
 }
 
@@ -62,7 +62,7 @@ pub(in crate::console::admin) async fn lenient() -> Config {
 fn full(mut config: Config) -> Config {
     let settings = &mut config.reloadable;
     (settings.max_looks, settings.max_admin_connections) = (0, 0);
-    settings.limits.fixed.redrives = 0;
+    settings.limits.max_redrives = 0;
     config
 }
 

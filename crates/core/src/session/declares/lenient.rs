@@ -50,7 +50,7 @@ impl Pending {
         let Some(existing) = corrected.filter(|existing| may && *existing != believed) else {
             return false;
         };
-        let most = line.settings.limits.now().fixed.redeclared_queues;
+        let most = line.settings.limits.now().max_redeclared_queues;
         if line.settings.policies.count_redeclared() >= most {
             line.turn.event(Event::LimitMet(Limit::RedeclaredQueues));
             return false;
