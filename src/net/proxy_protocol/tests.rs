@@ -46,6 +46,13 @@ impl Peek for Stream<'_> {
     }
 }
 
+/// Those of [`client`].
+const ADDRESSES: &[u8] = b"\xc0\0\x02\x07\x0a\0\0\x01\xc3\x50\x16\x29";
+
+fn client() -> Ends {
+    ends("192.0.2.7:50000", "10.0.0.1:5673")
+}
+
 fn own() -> Ends {
     ends("10.0.0.2:40000", "10.0.0.3:5672")
 }
@@ -95,7 +102,7 @@ fn what_it_writes_it_reads_and_nothing_behind_it() {
 
 #[tokio::test]
 async fn a_header_may_come_in_pieces() {
-    let of = ends("192.0.2.7:50000", "10.0.0.1:5673");
+    let of = client();
     let headers = [first(of), Origin::from(of).header(own(), Told::V2)];
     for (header, piece) in headers
         .iter()
@@ -134,7 +141,7 @@ fn who_does_not_say_for_whom_speaks_for_itself() {
         b"PROXY UNKNOWN\r\n".to_vec(),
         b"PROXY UNKNOWN ff02::1 ff02::2 1 2\r\n".to_vec(),
         second(0, 0, b""),
-        second(0, 0x11, b"\xc0\0\x02\x07\x0a\0\0\x01\xc3\x50\x16\x29"),
+        second(0, 0x11, ADDRESSES),
         second(1, 0x31, &unix),
     ] {
         let (read, rest) = read_of(&header);
@@ -143,29 +150,6 @@ fn who_does_not_say_for_whom_speaks_for_itself() {
             (Ok(Header::default()), Vec::new()),
             "{header:?}"
         );
-    }
-}
-
-#[test]
-fn what_else_a_header_tells_is_passed_over() {
-    let mut rest = b"\xc0\0\x02\x07\x0a\0\0\x01\xc3\x50\x16\x29".to_vec();
-    rest.extend(b"\x02\0\x04name");
-    let (read, rest) = read_of(&second(1, 0x11, &rest));
-    let of = ends("192.0.2.7:50000", "10.0.0.1:5673");
-    let header = Header {
-        ends: Some(of),
-        ssl: None,
-    };
-    assert_eq!((read, rest), (Ok(header), Vec::new()));
-}
-
-const ADDRESSES: &[u8] = b"\xc0\0\x02\x07\x0a\0\0\x01\xc3\x50\x16\x29";
-
-fn facts(shown: Option<Shown>) -> Facts {
-    Facts {
-        version: Some("TLSv1.3"),
-        cipher: Some("TLS_AES_128_GCM_SHA256".to_owned()),
-        shown,
     }
 }
 
@@ -190,9 +174,14 @@ fn that_a_client_came_with_tls_is_told_as_the_specification_has_it() {
             [b"\x05\0\0\0\0", version, cipher].concat(),
         ),
     ] {
+        let facts = Facts {
+            version: Some("TLSv1.3"),
+            cipher: Some("TLS_AES_128_GCM_SHA256".to_owned()),
+            shown,
+        };
         let origin = Origin {
-            ssl: Some(Ssl::of(&facts(shown))),
-            ..ends("192.0.2.7:50000", "10.0.0.1:5673").into()
+            ssl: Some(Ssl::of(&facts)),
+            ..client().into()
         };
         let length = u16::try_from(value.len()).expect("short").to_be_bytes();
         let rest = [ADDRESSES, b"\x20", &length, &value].concat();
@@ -205,13 +194,15 @@ fn what_a_load_balancer_says_of_tls_is_passed_on_as_it_is() {
     let told = |ssl: &[u8]| {
         let length = u16::try_from(ssl.len()).expect("short").to_be_bytes();
         let rest = [ADDRESSES, b"\x02\0\x04name", b"\x20", &length, ssl].concat();
-        let header = read_of(&second(1, 0x11, &rest)).0.expect("a header");
+        let (header, rest) = read_of(&second(1, 0x11, &rest));
+        let header = header.expect("a header");
+        assert_eq!((header.ends, rest), (Some(client()), Vec::new()));
         header.ssl
     };
     let ssl = b"\x01\0\0\0\x01\x21\0\x07TLSv1.2\x29\0\x01?";
     let origin = Origin {
         ssl: told(ssl),
-        ..ends("192.0.2.7:50000", "10.0.0.1:5673").into()
+        ..client().into()
     };
     let rest = [ADDRESSES, b"\x20\0\x13", ssl].concat();
     assert_eq!(origin.header(own(), Told::V2), second(1, 0x11, &rest));

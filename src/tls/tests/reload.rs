@@ -44,14 +44,13 @@ async fn new_files_count_for_new_connections_and_wrong_ones_not_at_all() {
         )
     };
     assert!(metrics.encode().contains(&expires(2090)));
-    let before = certificates.clients().expect("TLS").0.load_full();
+    let before = shown(&certificates);
 
     // Half of a pair, as when files are copied one after the other.
     let (certificate, key) = authority.sign("localhost", (2080, 1, 1));
     folder.write("cert.pem", certificate);
     certificates.change(&settings, BOTH);
-    let half = certificates.clients().expect("TLS").0.load_full();
-    assert!(Arc::ptr_eq(&before, &half));
+    assert!(Arc::ptr_eq(&before, &shown(&certificates)));
     assert_eq!(
         shake(&certificates, "localhost").await.0.as_deref(),
         Ok("hello")
@@ -60,7 +59,7 @@ async fn new_files_count_for_new_connections_and_wrong_ones_not_at_all() {
 
     folder.write("key.pem", key);
     certificates.change(&settings, BOTH);
-    let whole = certificates.clients().expect("TLS").0.load_full();
+    let whole = shown(&certificates);
     assert!(!Arc::ptr_eq(&before, &whole));
     assert_eq!(
         shake(&certificates, "localhost").await.0.as_deref(),
@@ -70,8 +69,7 @@ async fn new_files_count_for_new_connections_and_wrong_ones_not_at_all() {
 
     // The same files are no news.
     certificates.change(&settings, BOTH);
-    let same = certificates.clients().expect("TLS").0.load_full();
-    assert!(Arc::ptr_eq(&whole, &same));
+    assert!(Arc::ptr_eq(&whole, &shown(&certificates)));
 }
 
 #[tokio::test]
@@ -98,12 +96,11 @@ async fn changed_files_are_seen_without_a_signal_even_behind_a_symlink() {
     settings.tls_cert_file = within("tls.crt");
     settings.tls_key_file = within("tls.key");
     let certificates = load(&settings);
-    let before = certificates.clients().expect("TLS").0.load_full();
+    let before = shown(&certificates);
     let watching = tokio::spawn(certificates.clone().watch_every(Duration::from_millis(20)));
     point("second");
     let changed = async {
-        let now = || certificates.clients().expect("TLS").0.load_full();
-        while Arc::ptr_eq(&before, &now()) {
+        while Arc::ptr_eq(&before, &shown(&certificates)) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

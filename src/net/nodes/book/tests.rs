@@ -25,7 +25,11 @@ fn seconds(number: f64) -> Mono {
 }
 
 fn book(order: Order) -> Book {
-    let mut book = Book::new(&["a", "b", "c"].map(node), order, 7);
+    book_of(order, 7)
+}
+
+fn book_of(order: Order, seed: u64) -> Book {
+    let mut book = Book::new(&["a", "b", "c"].map(node), order, seed);
     for (name, last) in [("a", 1), ("b", 2), ("c", 3)] {
         book.found(&node(name), vec![at(last)]);
     }
@@ -44,10 +48,43 @@ fn fails(book: &mut Book, address: &Address, now: Mono) -> bool {
     book.failed(address, now, "refused", now)
 }
 
+/// What happens when, and in which order nodes are tried then.
 #[test]
-fn first_is_the_order_of_the_settings() {
-    let mut book = book(Order::First);
-    assert_eq!([(); 3].map(|()| order(&mut book, seconds(0.0))), ["abc"; 3]);
+fn who_failed_comes_last_until_its_rest_is_over() {
+    for steps in [
+        &["0 abc", "0 abc", "0 abc"][..], // the order of the settings
+        &["0 a fails", "0.4 bca", "1 abc"],
+        // When all rest: who failed first. The rest of b is over by then; that of c may be.
+        &["0 b fails", "0.6 c fails", "1.2 a fails", "1.21 bca"],
+        // After its rest one tries, and the others wait for what it says.
+        &[
+            "0 a fails",
+            "2 abc",
+            "2 a is tried",
+            "2 bca",
+            "2.1 a answers",
+            "2.1 abc",
+        ],
+    ] {
+        let mut book = book(Order::First);
+        for step in steps {
+            let (at, what) = step.split_once(' ').expect("a time");
+            let now = seconds(at.parse().expect("a number"));
+            let Some((node, does)) = what.split_once(' ') else {
+                assert_eq!(order(&mut book, now), what, "{steps:?}: {step}");
+                continue;
+            };
+            let at = address(node, 1 + node.as_bytes()[0] - b'a');
+            match does {
+                "fails" => assert!(fails(&mut book, &at, now)),
+                "is tried" => book.tries(&at, now),
+                _ => {
+                    assert!(book.answered(&at), "that is news");
+                    assert!(!book.answered(&at), "that is not");
+                }
+            }
+        }
+    }
 }
 
 #[test]
@@ -66,33 +103,9 @@ fn each_has_its_turn() {
 
 #[test]
 fn proxies_begin_with_different_nodes() {
-    let begins = |seed| {
-        let mut book = Book::new(&["a", "b", "c"].map(node), Order::RoundRobin, seed);
-        for (name, last) in [("a", 1), ("b", 2), ("c", 3)] {
-            book.found(&node(name), vec![at(last)]);
-        }
-        order(&mut book, seconds(0.0))
-    };
+    let begins = |seed| order(&mut book_of(Order::RoundRobin, seed), seconds(0.0));
     let begins: std::collections::BTreeSet<_> = (0..20).map(begins).collect();
     assert_eq!(begins.len(), 3);
-}
-
-#[test]
-fn one_that_failed_comes_last_until_its_rest_is_over() {
-    let mut book = book(Order::First);
-    assert!(fails(&mut book, &address("a", 1), seconds(0.0)));
-    assert_eq!(order(&mut book, seconds(0.4)), "bca");
-    assert_eq!(order(&mut book, seconds(1.0)), "abc");
-}
-
-#[test]
-fn when_all_rest_the_one_that_failed_first_is_tried_first() {
-    let mut book = book(Order::First);
-    for (later, name, last) in [(0.0, "b", 2), (0.6, "c", 3), (1.2, "a", 1)] {
-        fails(&mut book, &address(name, last), seconds(later));
-    }
-    // The rest of b is over by now; that of c may be.
-    assert_eq!(order(&mut book, seconds(1.21)), "bca");
 }
 
 #[test]
@@ -144,19 +157,6 @@ fn another_reason_is_news() {
     assert!(!fails(refused, 10.0));
     assert!(fails(certificate, 20.0));
     assert!(!fails(certificate, 30.0));
-}
-
-#[test]
-fn after_its_rest_one_tries_and_the_others_wait_for_what_it_says() {
-    let mut book = book(Order::First);
-    let a = address("a", 1);
-    fails(&mut book, &a, seconds(0.0));
-    assert_eq!(order(&mut book, seconds(2.0)), "abc");
-    book.tries(&a, seconds(2.0));
-    assert_eq!(order(&mut book, seconds(2.0)), "bca");
-    assert!(book.answered(&a), "that is news");
-    assert!(!book.answered(&a), "that is not");
-    assert_eq!(order(&mut book, seconds(2.1)), "abc");
 }
 
 #[test]
