@@ -37,7 +37,7 @@ soak: LONG = FIRST_SEED=$$(date +%s)000 SEEDS=1000000 SECONDS=$$(($(MINUTES) * 6
 soak: ## look for what is rare, with new seeds: fuzzing (needs cargo-fuzz), simulation, generated scripts, faults, a cluster, MINUTES=N each
 	@tests/lab/test.sh "fuzz SECONDS=$$(($(MINUTES) * 60 / $(words $(wildcard fuzz/targets/*))))" \
 	  "simulate $(LONG)" "generated $(LONG)" "faults ROUNDS=100000 SECONDS=$$(($(MINUTES) * 60))" "cluster ROUNDS=$$(($(MINUTES) * 5))"
-setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and the newest of Debian, haproxy, Prometheus, kubectl, Helm, client libraries of five languages) into .lab/
+setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and the newest of Debian, haproxy, Prometheus, Helm, client libraries of five languages) into .lab/
 	@tests/lab/setup.sh
 fmt: ## format the code
 	$(CARGO) fmt --all

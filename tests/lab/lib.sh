@@ -99,8 +99,8 @@ languages_root() {
   "$top/tests/lab/debian-root.sh" bookworm/languages \
     golang-1.19-go golang-github-rabbitmq-amqp091-go-dev openjdk-17-jre-headless librabbitmq-client-java
 }
-# kubectl, Prometheus and promtool, always these. They are Go, and run on any glibc since 2.34.
-tools_root() { "$top/tests/lab/debian-root.sh" trixie/tools kubernetes-client prometheus; }
+# Prometheus and promtool, always these. They are Go, and run on any glibc since 2.34.
+tools_root() { "$top/tests/lab/debian-root.sh" trixie/tools prometheus; }
 # The browser of the tests of the web page: `browser/chromium` in there starts it.
 chromium_root() { "$top/tests/lab/debian-root.sh" bookworm/chromium chromium-headless-shell fonts-dejavu-core; }
 

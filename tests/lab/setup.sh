@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Bring in what the tests need and is not here yet: both ends of the supported RabbitMQ range and 4.0, haproxy, a Python with its
-# client libraries and Helm, kubectl and Prometheus, a browser, and Node.js, Go and Java with theirs. All of it goes into .lab/; only a missing Python is installed (the sole step
+# client libraries and Helm, Prometheus, a browser, and Node.js, Go and Java with theirs. All of it goes into .lab/; only a missing Python is installed (the sole step
 # that needs root or sudo).
 # With brokers of your own in DLX_TEST_BROKERS no broker is fetched. Quick when there is nothing to do.
 set -euo pipefail
@@ -49,10 +49,10 @@ if [[ ! -e $lab/venv/.content || $(<"$lab/venv/.content") != "$wanted" ]]; then
   echo "$wanted" >"$lab/venv/.content"
 fi
 
-# === kubectl and Prometheus
+# === Prometheus
 
 mkdir -p "$lab/bin"
-for tool in kubectl prometheus promtool; do ln -sf "$(tools_root)/usr/bin/$tool" "$lab/bin/$tool"; done
+for tool in prometheus promtool; do ln -sf "$(tools_root)/usr/bin/$tool" "$lab/bin/$tool"; done
 
 # === a browser
 
