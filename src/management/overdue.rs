@@ -89,97 +89,73 @@ impl Seen {
 mod tests {
     use super::*;
 
-    /// `leaving`: dead-lettered, not confirmed yet.
-    fn look(watched: &mut Watched, leaving: u64, messages: u64) -> Vec<News> {
-        watched.look(&[DelayQueue {
+    /// As `LEAVING/MESSAGES`; else nothing is told of the queue, or it is deleted.
+    fn look(watched: &mut Watched, queue: &str) -> Vec<News> {
+        let number = |text: &str| text.parse().expect("a number");
+        let told = queue.split_once('/');
+        let delays = [DelayQueue {
             millis: 1000,
-            messages: Some(messages),
-            leaving: Some(leaving),
+            messages: told.map(|(_, messages)| number(messages)),
+            leaving: told.map(|(leaving, _)| number(leaving)),
             has_delivery_limit: false,
-        }])
+        }];
+        watched.look(if queue == "deleted" { &[] } else { &delays })
     }
 
-    fn overdue(messages: u64) -> Vec<News> {
-        let millis = 1000;
-        vec![News::Overdue { millis, messages }]
-    }
-
-    const OVER: News = News::Over { millis: 1000 };
-
-    fn stuck(leaving: u64) -> Watched {
-        let mut watched = Watched::default();
-        for _ in 1..LOOKS {
-            assert_eq!(look(&mut watched, leaving, 10), []);
-        }
-        assert_eq!(look(&mut watched, leaving, 10), overdue(leaving));
-        watched
-    }
+    /// So many looks, what they see, what the last of them says, and how much is overdue by then.
+    type Looks = (u32, &'static str, &'static str, u64);
 
     #[test]
-    fn what_does_not_leave_is_overdue_and_that_is_said_once() {
-        let mut watched = stuck(3);
-        assert_eq!(look(&mut watched, 3, 10), []);
-        assert_eq!(look(&mut watched, 7, 12), [], "others become due");
-        assert_eq!(watched.overdue(), 7);
-        assert_eq!(look(&mut watched, 0, 5), [OVER]);
-        assert_eq!(look(&mut watched, 0, 5), []);
-        assert_eq!(watched.overdue(), 0);
+    fn what_does_not_leave_is_overdue_until_as_many_have_left() {
+        let new: &[Looks] = &[
+            (1, "5/10", "", 5),
+            (1, "7/12", "", 7), // others become due
+            (1, "0/5", "over", 0),
+            (1, "0/5", "", 0),
+        ];
+        let left: &[Looks] = &[
+            (1, "4/9", "", 4),
+            (1, "8/13", "", 4), // new ones are behind them
+            (1, "4/9", "over", 0),
+        ];
+        // One trouble, though some leave in between.
+        let stops: &[Looks] = &[(1, "4/9", "", 4), (2 * LOOKS, "6/11", "", 6)];
+        let silent: &[Looks] = &[(2 * LOOKS, "silent", "", 5)];
+        let deleted: &[Looks] = &[(1, "deleted", "over", 0)];
+        for looks in [new, left, stops, silent, deleted] {
+            let stuck = [(LOOKS - 1, "5/10", "", 0), (1, "5/10", "overdue", 5)];
+            let mut watched = Watched::default();
+            for (times, queue, says, overdue) in stuck.iter().chain(looks) {
+                let said = (0..*times).flat_map(|_| look(&mut watched, queue));
+                let millis = 1000;
+                assert!(
+                    said.eq(match *says {
+                        "overdue" => vec![News::Overdue {
+                            millis,
+                            messages: *overdue
+                        }],
+                        "over" => vec![News::Over { millis }],
+                        _ => vec![],
+                    }),
+                    "{looks:?}: {queue}"
+                );
+                assert_eq!(watched.overdue(), *overdue, "{looks:?}: {queue}");
+            }
+        }
     }
 
     #[test]
     fn what_passes_is_not_overdue_however_much_it_is() {
-        for steps in [
-            &[(2, 502), (7, 505), (9, 505), (3, 505)][..], // fewer are leaving
-            &[(1, 51), (1, 51), (1, 51), (1, 50)],         // there are fewer of all
-            &[(5, 5), (0, 5), (5, 5)],                     // none is leaving
+        for looks in [
+            &["2/502", "7/505", "9/505", "3/505"][..], // fewer are leaving
+            &["1/51", "1/51", "1/51", "1/50"],         // there are fewer of all
+            &["5/5", "0/5", "5/5"],                    // none is leaving
         ] {
             let mut watched = Watched::default();
-            for (leaving, messages) in steps.iter().cycle().take(100) {
-                assert_eq!(look(&mut watched, *leaving, *messages), []);
+            for queue in looks.iter().cycle().take(100) {
+                assert_eq!(look(&mut watched, queue), []);
             }
             assert_eq!(watched.overdue(), 0);
         }
-    }
-
-    #[test]
-    fn it_is_over_when_as_many_have_left() {
-        let mut watched = stuck(5);
-        assert_eq!(look(&mut watched, 4, 9), []);
-        assert_eq!(watched.overdue(), 4);
-        assert_eq!(look(&mut watched, 8, 13), [], "new ones are behind them");
-        assert_eq!(watched.overdue(), 4);
-        assert_eq!(look(&mut watched, 4, 9), [OVER]);
-    }
-
-    #[test]
-    fn what_begins_to_leave_and_stops_again_is_one_trouble() {
-        let mut watched = stuck(5);
-        assert_eq!(look(&mut watched, 4, 9), []);
-        for _ in 0..2 * LOOKS {
-            assert_eq!(look(&mut watched, 6, 11), []);
-        }
-        assert_eq!(watched.overdue(), 6);
-    }
-
-    #[test]
-    fn a_queue_of_which_nothing_is_told_stays_as_it_was() {
-        let mut watched = stuck(5);
-        let silent = DelayQueue {
-            millis: 1000,
-            messages: None,
-            leaving: None,
-            has_delivery_limit: false,
-        };
-        for _ in 0..2 * LOOKS {
-            assert_eq!(watched.look(&[silent]), []);
-        }
-        assert_eq!(watched.overdue(), 5);
-    }
-
-    #[test]
-    fn with_a_queue_that_is_deleted_its_trouble_is_over() {
-        let mut watched = stuck(5);
-        assert_eq!(watched.look(&[]), [OVER]);
-        assert_eq!(watched.overdue(), 0);
     }
 }

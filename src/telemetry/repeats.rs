@@ -53,46 +53,30 @@ impl Repeats {
 mod tests {
     use super::*;
 
+    /// By second and queue; with the number held back between.
     #[test]
-    fn the_same_line_is_written_once_a_minute_with_the_number_between() {
-        let (repeats, start) = (Repeats::default(), Instant::now());
-        let at = |seconds| {
-            let key = ("parked", "orders".to_owned(), "unroutable");
-            repeats.write(Often::Minutely, key, start + Duration::from_secs(seconds))
-        };
-        assert_eq!(
-            [at(0), at(1), at(59), at(60), at(61)],
-            [Some(0), None, None, Some(2), None]
-        );
-    }
-
-    #[test]
-    fn a_line_that_is_never_repeated_is_written_once() {
-        let (repeats, start) = (Repeats::default(), Instant::now());
-        let at = |queue: &str, minutes| {
-            let key = ("rejects only", queue.to_owned(), "");
-            repeats
-                .write(Often::Never, key, start + minutes * QUIET)
-                .is_some()
-        };
-        assert_eq!(
-            [at("a", 0), at("a", 0), at("b", 1), at("a", 9)],
-            [true, false, true, false]
-        );
-    }
-
-    #[test]
-    fn another_queue_is_another_line() {
-        let (repeats, now) = (Repeats::default(), Instant::now());
-        for queue in ["a", "b"] {
-            assert_eq!(
-                repeats.write(
-                    Often::Minutely,
-                    ("parked", queue.to_owned(), "unroutable"),
-                    now
-                ),
-                Some(0)
-            );
+    fn a_line_is_written_once_a_minute_or_once_at_all() {
+        let minutely = &[
+            (0, "a", Some(0)),
+            (1, "a", None),
+            (2, "b", Some(0)),
+            (59, "a", None),
+            (60, "a", Some(2)),
+            (61, "a", None),
+        ];
+        let once = &[
+            (0, "a", Some(0)),
+            (0, "a", None),
+            (60, "b", Some(0)),
+            (540, "a", None),
+        ];
+        for (often, lines) in [(Often::Minutely, &minutely[..]), (Often::Never, once)] {
+            let (repeats, start) = (Repeats::default(), Instant::now());
+            for (second, queue, written) in lines {
+                let key = ("parked", queue.to_string(), "unroutable");
+                let now = start + Duration::from_secs(*second);
+                assert_eq!(repeats.write(often, key, now), *written, "{second} {queue}");
+            }
         }
     }
 
