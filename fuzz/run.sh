@@ -2,7 +2,7 @@
 # `make fuzz`: runs the targets one after the other, each for so many seconds, and prints a table. What breaks a promise is kept in
 # fuzz/artifacts; the exit code says whether anything was found. The corpus changes only with --keep, which minimises it.
 #
-#   fuzz/run.sh [--keep] [SECONDS [TARGET...]]        FUZZ_LONG=N: frames, tables and stream run N times as long
+#   fuzz/run.sh [--keep] [SECONDS [TARGET...]]
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -38,20 +38,18 @@ found=0 table=''
 for target in "${targets[@]}"; do
   binary=target/$(rustc -vV | sed -n 's/^host: //p')/release/$target
   [[ -x $binary ]] || { echo "no target $target; there are: $(ls targets)" >&2; exit 64; }
-  time=$seconds
-  case $target in frames | tables | stream) time=$((seconds * ${FUZZ_LONG:-1})) ;; esac
   # What is found on the way is not for the repository, unless it is minimised.
   work=work/$target corpus=work/$target.corpus log=work/$target.log
   mkdir -p "$work" "artifacts/$target" "seeds/$target"
   unpack "corpus/$target.base64" "$corpus"
   before=$(find "artifacts/$target" -type f | wc -l)
-  "$binary" "$work" "$corpus" "seeds/$target" -artifact_prefix="artifacts/$target/" -max_total_time="$time" \
+  "$binary" "$work" "$corpus" "seeds/$target" -artifact_prefix="artifacts/$target/" -max_total_time="$seconds" \
     -max_len=1200 -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 >"$log" 2>&1 || true
   new=$(($(find "artifacts/$target" -type f | wc -l) - before))
   found=$((found + new))
   execs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   cov=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -1)
-  table+=$(printf '  %-11s %6d s %12s %7s %9d' "$target" "$time" "${execs:--}" "${cov:--}" "$new")$'\n'
+  table+=$(printf '  %-11s %6d s %12s %7s %9d' "$target" "$seconds" "${execs:--}" "${cov:--}" "$new")$'\n'
   if [[ $new != 0 ]]; then grep -A3 panicked "$log" >&2 || true; fi
   if $keep; then
     rm -rf work/kept && mkdir work/kept

@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| dlx_proxy_fuzz::run("stream", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dlx_proxy_fuzz::stream(data));

@@ -1,7 +1,6 @@
 //! Draws from the bytes of a fuzzer. When they are used up all that is drawn is zero or empty, so every draw ends.
 
 /// What is left of the bytes.
-#[derive(Clone)]
 pub(crate) struct Input<'a>(&'a [u8]);
 
 // === impl Input ===
@@ -26,14 +25,6 @@ impl<'a> Input<'a> {
     /// A number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::from(self.byte()) % end
-    }
-
-    pub(crate) fn short(&mut self) -> u16 {
-        u16::from_be_bytes([self.byte(), self.byte()])
-    }
-
-    pub(crate) fn longlong(&mut self) -> u64 {
-        (0..8).fold(0, |number, _| number << 8 | u64::from(self.byte()))
     }
 
     /// One of these.

@@ -1,6 +1,10 @@
 //! A session and two peers that say anything: sound frames, broken ones, other protocols. It stays bounded, goes on, and what it does not look
 //! into passes to the last octet.
 
+mod driver;
+mod input;
+mod trace;
+
 use dlx_proxy::amqp::frame;
 use dlx_proxy::amqp::ids::ChannelId;
 use dlx_proxy::amqp::method::MethodId;
@@ -8,8 +12,8 @@ use dlx_proxy::machine::{Cause, Ensured, Flow, Leg, Outcome};
 use dlx_proxy::registry::policy::Mode;
 use dlx_proxy::session::Input as Said;
 
-use super::driver::Driver;
-use super::input::Input;
+use driver::Driver;
+use input::Input;
 
 /// Methods that somebody acts on, of both sides.
 const METHODS: &[MethodId] = &[
