@@ -1,11 +1,11 @@
-//! The command line of the binary itself: its help, its output and its exit codes.
+//! The command line of the binary itself: its output and its exit codes.
 
 use std::process::{Command, Output};
 
-use super::text_of;
+use clap::CommandFactory;
+use dlx_proxy::cli::Cli;
 
-mod dead_letters;
-mod help;
+use super::text_of;
 
 /// Runs the program without the environment of whoever runs the tests.
 fn dlx_proxy(arguments: &[&str]) -> Output {
@@ -25,7 +25,7 @@ fn dlx_proxy(arguments: &[&str]) -> Output {
 fn stdout(arguments: &[&str]) -> String {
     let output = dlx_proxy(arguments);
     assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).expect("UTF-8")
+    text(output.stdout)
 }
 
 fn text(octets: Vec<u8>) -> String {
@@ -33,45 +33,89 @@ fn text(octets: Vec<u8>) -> String {
 }
 
 #[test]
-fn the_doctor_names_what_it_cannot_reach_and_what_is_wrong_with_the_settings() {
-    let upstream = "amqp://user:s3cret@127.0.0.1:1"; // a port that nobody is given by chance
-    let output = dlx_proxy(&["doctor", "--upstream", upstream]);
-    assert_eq!(output.status.code(), Some(64));
-    let said = text(output.stdout);
-    assert!(said.contains("problem  node 127.0.0.1:1 "), "{said}");
-    assert!(!said.contains("s3cret"), "{said}");
-
-    let output = dlx_proxy(&["doctor", "--upstream", "rabbit"]);
-    assert_eq!(output.status.code(), Some(64));
-    let said = text(output.stderr);
-    assert!(said.contains("upstream"), "{said}");
+fn commands_and_flags_fit_together() {
+    Cli::command().debug_assert();
 }
 
-#[test]
-fn without_a_management_url_delays_have_to_be_named() {
-    for command in ["list", "release"] {
-        let output = dlx_proxy(&["retries", command]);
-        assert_eq!(output.status.code(), Some(1), "{command}");
-        let said = String::from_utf8(output.stderr).expect("UTF-8");
-        assert_eq!(
-            said,
-            "dlx-proxy: which delay queues there are is not known: set `management-url`, or name each delay in milliseconds, as in `--delay 1000`\n"
-        );
-    }
-}
+/// Arguments, exit code, and what is said. Port 1 is given to nobody by chance.
+const SAID: &[(&str, i32, &str)] = &[
+    ("", 64, "Usage: dlx-proxy <COMMAND>"),
+    ("--no-such-flag", 64, "Usage: dlx-proxy"),
+    ("dead-letters redrive", 64, "Usage: dlx-proxy"),
+    ("dead-letters redrives cancel", 64, "Usage: dlx-proxy"),
+    ("config check --admin here", 64, ADMIN),
+    ("run --admin here", 64, ADMIN),
+    ("healthcheck --admin here", 64, ADMIN),
+    ("doctor --upstream rabbit", 64, "upstream"),
+    (
+        "doctor --upstream amqp://user:s3cret@127.0.0.1:1",
+        64,
+        "problem  node 127.0.0.1:1 ",
+    ),
+    ("retries list", 1, NO_DELAYS),
+    ("retries release", 1, NO_DELAYS),
+    (
+        "retries list --upstream amqp://user:s3cret@127.0.0.1:1 --delay 1",
+        1,
+        "the broker cannot be reached: node 127.0.0.1:1 ",
+    ),
+    (
+        "retries list --upstream amqp://user:s3cret@127.0.0.1:1 --management-url http://127.0.0.1:1",
+        1,
+        "cannot connect",
+    ),
+    ("healthcheck --admin 127.0.0.1:1", 1, NOBODY),
+    (
+        "dead-letters groups --queue q --admin 127.0.0.1:1",
+        1,
+        NOBODY,
+    ),
+    // Nothing is moved without a yes: the proxy is not even asked.
+    (
+        "dead-letters redrive --queue q --admin 127.0.0.1:1",
+        64,
+        NO_YES,
+    ),
+    (
+        "dead-letters purge --queue q --admin 127.0.0.1:1",
+        64,
+        NO_YES,
+    ),
+    (
+        "dead-letters redrive --queue q --admin 127.0.0.1:1 --approve",
+        1,
+        NOBODY,
+    ),
+    (
+        "dead-letters purge --queue q --admin 127.0.0.1:1 --dry-run",
+        1,
+        NOBODY,
+    ),
+    ("dead-letters list --queue q --reason rejcted", 64, REASONS),
+    (
+        "dead-letters export --queue q --reason rejcted",
+        64,
+        REASONS,
+    ),
+    (
+        "dead-letters redrive --queue q --reason rejcted",
+        64,
+        "similar",
+    ),
+];
+const ADMIN: &str = "flag --admin: admin = \"here\": write an IP address";
+const NOBODY: &str = "dlx-proxy: no answer from 127.0.0.1:1: ";
+const NO_DELAYS: &str = "dlx-proxy: which delay queues there are is not known: set `management-url`, or name each delay in milliseconds, as in `--delay 1000`\n";
+const NO_YES: &str = "dlx-proxy: this moves messages, and nobody can be asked here: add --approve, or --dry-run to only count them\n";
+const REASONS: &str = "rejected, expired, maxlen, delivery_limit";
 
 #[test]
-fn a_broker_that_is_not_there_is_named_without_its_password() {
-    let upstream = "amqp://user:s3cret@127.0.0.1:1"; // a port that nobody is given by chance
-    let unreachable = "the broker cannot be reached: node 127.0.0.1:1 ";
-    for (more, expected) in [
-        (["--delay", "1"], unreachable),
-        (["--management-url", "http://127.0.0.1:1"], "cannot connect"),
-    ] {
-        let output = dlx_proxy(&[&["retries", "list", "--upstream", upstream], &more[..]].concat());
-        assert_eq!(output.status.code(), Some(1));
-        let said = String::from_utf8(output.stderr).expect("UTF-8");
-        assert!(said.contains(expected), "{said}");
+fn without_anybody_there_each_command_says_why_it_fails() {
+    for (arguments, code, words) in SAID {
+        let output = dlx_proxy(&arguments.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(*code), "{arguments}");
+        let said = text(output.stdout) + &text(output.stderr);
+        assert!(said.contains(words), "{arguments}: {said}");
         assert!(!said.contains("s3cret"), "{said}");
     }
 }
@@ -86,14 +130,16 @@ fn the_defaults_are_printed_with_their_meaning() {
 
 #[test]
 fn check_config_prints_what_is_in_force() {
-    let printed = stdout(&[
+    let url = "amqp://user:s3cret@rabbit";
+    let words = [
         "config",
         "check",
         "--upstream",
-        "amqp://user:s3cret@rabbit",
+        url,
         "--mode",
         "rejects-only",
-    ]);
+    ];
+    let printed = stdout(&words);
     assert!(
         printed.contains("upstream = \"amqp://user:***@rabbit:5672\"\n"),
         "{printed}"
@@ -101,50 +147,22 @@ fn check_config_prints_what_is_in_force() {
     assert!(printed.contains("mode = \"rejects-only\"\n"), "{printed}");
 }
 
-#[test]
-fn mistakes_in_settings_have_an_exit_code_of_their_own() {
-    for command in [&["config", "check"][..], &["run"], &["healthcheck"]] {
-        let output = dlx_proxy(&[command, &["--admin", "here"]].concat());
-        assert_eq!(output.status.code(), Some(64), "{command:?}");
-        let said = String::from_utf8(output.stderr).expect("UTF-8");
-        assert!(
-            said.starts_with("flag --admin: admin = \"here\": write an IP address"),
-            "{command:?}: {said}"
-        );
-    }
-}
-
 /// In the place of something else, too.
 #[test]
 fn the_password_of_a_pasted_url_is_not_shown() {
     let url = "amqp://me:s3@cret@host";
+    let limit = format!("--limit={url}");
+    let redrives = ["dead-letters", "redrives", "list", "--admin"];
     for words in [
         &["run", url][..],
         &["run", "--listen", url],
         &["run", "--config", url],
         &["healthcheck", "--admin", url],
-        &[
-            "dead-letters",
-            "redrives",
-            "list",
-            "--admin",
-            "https://me:s3@cret@host:1",
-        ],
-        &[
-            "dead-letters",
-            "redrives",
-            "list",
-            "--admin",
-            "https://me:s3cret@host:1",
-        ],
+        &[&redrives[..], &["https://me:s3@cret@host:1"]].concat(),
+        &[&redrives[..], &["https://me:s3cret@host:1"]].concat(),
         &["demo", "--url", url],
         &["demo", "--url", "http://me:s3cret@127.0.0.1:1"],
-        &[
-            "dead-letters",
-            "list",
-            "--queue=q",
-            &format!("--limit={url}"),
-        ],
+        &["dead-letters", "list", "--queue=q", &limit],
         &["doctor", "--output", url],
     ] {
         let output = dlx_proxy(words);
@@ -179,36 +197,13 @@ fn there_is_a_manual_page_of_each_command() {
     let folder = std::env::temp_dir().join(format!("dlx-proxy-{}-man", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder");
     let said = dlx_proxy(&["man", folder.to_str().expect("UTF-8")]);
-    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.map(|entry| entry.file_name());
-    let pages = std::fs::read_dir(&folder).and_then(|entries| entries.map(name).collect());
-    std::fs::remove_dir_all(&folder).expect("it is there");
-    assert!(said.status.success(), "{said:?}");
-    let pages: Vec<_> = pages.expect("a folder");
-    for name in [
+    let pages = [
         "dlx-proxy.1",
         "dlx-proxy-run.1",
         "dlx-proxy-dead-letters-redrive.1",
-    ] {
-        assert!(pages.iter().any(|page| page == name), "{name}: {pages:?}");
-    }
-}
-
-#[test]
-fn a_bare_call_prints_help() {
-    let output = dlx_proxy(&[]);
-    assert_eq!(output.status.code(), Some(64));
-    assert!(text(output.stderr).contains("Usage: dlx-proxy <COMMAND>"));
-}
-
-#[test]
-fn healthcheck_fails_when_nobody_answers() {
-    // A port that nobody is given by chance.
-    let address = "127.0.0.1:1";
-    let output = dlx_proxy(&["healthcheck", "--admin", address]);
-    assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8(output.stderr).expect("UTF-8");
-    assert!(
-        said.starts_with(&format!("dlx-proxy: no answer from {address}")),
-        "{said}"
-    );
+    ];
+    let written = pages.map(|name| folder.join(name).exists());
+    std::fs::remove_dir_all(&folder).expect("it is there");
+    assert!(said.status.success(), "{said:?}");
+    assert_eq!(written, [true; 3], "{pages:?}");
 }

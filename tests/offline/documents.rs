@@ -2,11 +2,9 @@
 //!
 //! - `made`: tables that are made from the code stand in the documents as the code makes them
 //! - `limits`: the table of limits has each limit that is counted
-//! - `picture`: the picture of the README is what its text says
 
 mod limits;
 mod made;
-mod picture;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,8 @@
 //! What can be tested without a broker, from outside the crate:
 //!
 //! - `config`: the settings, their layers, and every mistake in them
-//! - `cli`: the command line, its help and its exit codes
-//! - `documents`: their links, their commands, the tables in them that are made from the code, and the picture
-//! - `lab`: what the scripts of `tests/lab` promise one another
+//! - `cli`: the command line and its exit codes
+//! - `documents`: their links, their commands, the tables in them that are made from the code
 //! - `metrics`: every metric is counted, with the labels that it says
 //! - `reload`: SIGHUP: what changes in a running proxy, and what is said about it
 //! - `service`: what a service manager is told and hands over, and the limit on file descriptors
@@ -14,7 +13,6 @@
 mod cli;
 mod config;
 mod documents;
-mod lab;
 mod metrics;
 mod proxy;
 mod reload;
