@@ -37,16 +37,6 @@ pub(crate) struct Way {
 /// Runs `test` on each broker in each of these modes, side by side.
 pub(crate) async fn each(modes: &[Mode], test: impl AsyncFn(&Way)) {
     let _shared = IN_USE.read().await;
-    each_way(modes, test).await;
-}
-
-/// The same while no other test uses the brokers: this one disturbs all of them.
-pub(crate) async fn each_alone(modes: &[Mode], test: impl AsyncFn(&Way)) {
-    let _alone = IN_USE.write().await;
-    each_way(modes, test).await;
-}
-
-async fn each_way(modes: &[Mode], test: impl AsyncFn(&Way)) {
     side_by_side(modes, async |broker, mode, vhost| {
         let way = Way::open(broker, mode, vhost, &[]).await;
         test(&way).await;

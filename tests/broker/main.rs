@@ -1,11 +1,8 @@
 //! What needs a real broker, and a client whose frames are as they are told, or whose pace no interpreter keeps up with. All else of real brokers
 //! is in `tests/clients`. `make broker` starts the oldest and the newest supported RabbitMQ and runs all of it on both:
 //!
-//! - `routing`: exchanges and bindings drawn at random lead where the proxy believes they do
-//! - `alarms`: what clients hear of one, by the capability that they announced
 //! - `sessions`: many connections, large bodies, small frames · `heartbeats`: idle clients, and legs that are held back
 //! - `hostile`: clients that are slow or mean: bounds hold, and nothing is left behind
-//! - `away`: no broker at start, and a vhost in which the proxy's user has no rights
 //! - `drain`: SIGTERM, what may hold up the end of the program, and for how long
 //!
 //! The helpers: `lab` (ways of a test, waiting), `node` (a broker, and what an operator does there), `proxy` (one in this process),
@@ -15,10 +12,8 @@
 
 #[path = "../support/admin.rs"]
 mod admin;
-mod alarms;
 #[path = "../support/application.rs"]
 mod application;
-mod away;
 #[allow(dead_code)] // tests/faults uses the rest
 #[path = "../support/calls.rs"]
 mod calls;

@@ -1,10 +1,7 @@
 //! A RabbitMQ node: where it is, and what an operator does there.
 
-use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 
-use futures::FutureExt;
 use lapin::uri::AMQPUri;
 
 use super::ctl;
@@ -80,56 +77,8 @@ impl Broker {
         self.eval(&ctl::make_vhost(vhost, &[user])).await;
     }
 
-    /// A user without any rights, with the password `secret`; goes with the vhost. Returns its name.
-    pub(crate) async fn make_user(&self, vhost: &str) -> String {
-        let user = format!("{vhost}-user");
-        let add = format!(
-            "rabbit_auth_backend_internal:add_user(<<\"{user}\">>, <<\"secret\">>, <<\"tests\">>)."
-        );
-        self.eval(&add).await;
-        user
-    }
-
     pub(crate) async fn delete_vhost(&self, vhost: &str) {
-        self.eval(&format!(
-            "catch rabbit_auth_backend_internal:delete_user(<<\"{vhost}-user\">>, <<\"tests\">>), \
-             {}",
-            ctl::delete_vhost(vhost)
-        ))
-        .await;
-    }
-
-    /// Runs something while the broker believes that it is short of memory.
-    pub(crate) async fn under_memory_alarm(&self, run: impl Future<Output = ()>) {
-        let set = async |watermark: &str| {
-            self.eval(&format!(
-                "vm_memory_monitor:set_vm_memory_high_watermark({watermark})."
-            ))
-            .await
-        };
-        set("0.0001").await;
-        let outcome = AssertUnwindSafe(run).catch_unwind().await;
-        set("element(2, application:get_env(rabbit, vm_memory_high_watermark))").await;
-        if let Err(panic) = outcome {
-            std::panic::resume_unwind(panic);
-        }
-    }
-
-    /// Runs something while new connections may have this many channels.
-    pub(crate) async fn with_channel_max(&self, most: u16, run: impl Future<Output = ()>) {
-        let set = async |most: &str| {
-            let set = format!("application:set_env(rabbit, channel_max, {most}).");
-            self.eval(&set).await
-        };
-        let before = self
-            .eval("element(2, application:get_env(rabbit, channel_max)).")
-            .await;
-        set(&most.to_string()).await;
-        let outcome = AssertUnwindSafe(run).catch_unwind().await;
-        set(&before).await;
-        if let Err(panic) = outcome {
-            std::panic::resume_unwind(panic);
-        }
+        self.eval(&ctl::delete_vhost(vhost)).await;
     }
 
     /// What the node says to these expressions.

@@ -71,14 +71,6 @@ impl Program {
         running::lines(&self.log, words)
     }
 
-    /// Waits until there are so many such lines.
-    pub(crate) async fn has_lines(&self, number: usize, words: &[&str]) {
-        until(format_args!("{number} lines with {words:?}"), async || {
-            self.lines(words).len() == number
-        })
-        .await;
-    }
-
     /// Its resident memory, in KiB. It may become less.
     pub(crate) fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.running.child.id()))

@@ -92,39 +92,6 @@ async fn all_channels_that_the_broker_allows_and_more() {
     .await;
 }
 
-/// As many as the protocol has numbers, where the operator of the broker lets clients have them. On 3.x the broker itself takes minutes to close
-/// so many, in whichever way.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_channels_that_there_can_be() {
-    each_broker_alone(async |broker, vhost| {
-        if !broker.is_4x() {
-            return;
-        }
-        let front = Front::start(broker, vhost, &[]).await;
-        let all = async {
-            let mut client = front.connect().await;
-            assert_eq!(client.tune.channel_max, u16::MAX);
-            open_channels(&front, &mut client, u16::MAX).await;
-            let begun = Instant::now();
-            let mut out = Vec::new();
-            for channel in 1..=u16::MAX {
-                raw::close_channel(&mut out, channel);
-            }
-            client.send(&out).await;
-            for channel in 1..=u16::MAX {
-                client.reply(channel, MethodId::CHANNEL_CLOSE_OK).await;
-            }
-            println!("{}: closed in {:.1?}", broker.version, begun.elapsed());
-            front.counts(0, "channels_open").await;
-            client.open_channel(1).await;
-            client.close().await;
-        };
-        broker.with_channel_max(u16::MAX, all).await;
-        front.end().await;
-    })
-    .await;
-}
-
 /// Many outstanding deliveries of one octet: what is kept of each counts with all that it costs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outstanding_deliveries_stay_within_the_budget() {
