@@ -18,7 +18,7 @@
 //! - `judge`: both runs · `compare`, `side_by_side`: are the records the same?
 //! - `generate`: random programs · `campaign`: many of them, and the smallest that differs
 //! - `../model`: a small broker for simulations · `stand_in`: it listens · `against_model`: is it as the real one?
-//! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`, `model_checks`: can the instrument be trusted?
+//! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`: is anything different overlooked?
 //! - of `tests/support`: `application`, `admin`, `http`, `environment`, `port`
 
 #[allow(dead_code)] // tests/broker uses the rest
@@ -46,7 +46,6 @@ mod lab;
 mod management;
 #[path = "../model/mod.rs"]
 mod model;
-mod model_checks;
 mod names;
 mod parse;
 #[path = "../support/port.rs"]
