@@ -1,87 +1,62 @@
-"""Fixtures: one proxy per broker and mode for the whole session, one scene per test."""
+"""Fixtures: one proxy per broker for the whole session, one scene per test."""
 
+import itertools
 import logging
 import re
-import resource
 
 import pytest
 
-pytest.register_assert_rewrite("amqp10", "lab", "own", "raw", "retrying", "scene", "sides")
+pytest.register_assert_rewrite("console", "lab", "raw", "scene")
 
-from lab import Proxy, Via, brokers, vhost_of
-from scene import Scene
+from lab import Proxy, Via, brokers
+from scene import Scene, own  # noqa: F401
 
-MODES = ("full", "rejects-only")
-USERS = {  # configure, write, read
-    "all-rights": (".*", ".*", ".*"),
-    "no-bridges": (r"^(?!.*\.bridge/)", ".*", ".*"),
-    "no-secrets": (".*", ".*", "^(?!.*secret)"),
-    "stranger": None,
-}
-"""Users beside the administrator; None: no rights in the vhost at all."""
+USERS = {"all-rights": (".*", ".*", ".*"), "no-secrets": (".*", ".*", "^(?!.*secret)"), "stranger": None}
+"""Users beside the administrator: configure, write, read; None: no rights in the vhost at all."""
+_numbers = itertools.count(1)
 
 
 def pytest_addoption(parser):
-    parser.addoption("--direct", action="store_true", help="run against the brokers themselves: the judge of every expectation")
     parser.addoption("--only", default="", help="run only against brokers whose version starts so")
 
 
 def pytest_generate_tests(metafunc):
     if "via" in metafunc.fixturenames:
-        modes = ("direct",) if metafunc.config.getoption("direct") else MODES
-        if any(metafunc.definition.get_closest_marker(mark) for mark in ("once", "takeover")):
-            modes = tuple(mode for mode in modes if mode != "rejects-only")
         only = metafunc.config.getoption("only")
-        ways = [(broker, mode) for broker in metafunc.config.brokers if broker.version.startswith(only) for mode in modes]
-        metafunc.parametrize("via", ways, ids=[f"{broker.version}-{mode}" for broker, mode in ways], indirect=True, scope="session")
+        found = [broker for broker in metafunc.config.brokers if broker.version.startswith(only)]
+        metafunc.parametrize("via", found, ids=[broker.version for broker in found], indirect=True, scope="session")
 
 
 def pytest_configure(config):
     logging.getLogger("pika").setLevel(logging.CRITICAL)  # it reports each close that a test asks for
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # for the thousand connections, also of the proxy
     try:
         config.brokers = brokers()
     except LookupError as missing:
         raise pytest.UsageError(str(missing)) from None
 
 
-def pytest_collection_modifyitems(config, items):
-    if config.getoption("direct"):
-        for item in items:
-            if item.get_closest_marker("proxied"):
-                item.add_marker(pytest.mark.skip(reason="--direct"))
-
-
 @pytest.fixture(scope="session")
 def via(request, tmp_path_factory):
-    """The way to a broker; see `Via`."""
-    broker, mode = request.param
-    proxy = None
-    if mode != "direct":
-        log = tmp_path_factory.mktemp("proxy") / f"{broker.version}-{mode}.log"
-        proxy = Proxy(broker.url, mode, log, vhost=vhost_of(mode))
-    way = Via(broker, mode, proxy)
-    vhosts = (way.vhost, way.judge, way.foreign)
+    """The way to a broker, through a proxy."""
+    broker = request.param
+    way = Via(broker)
     try:
-        rights = [(user, vhost, *USERS[user]) for user in USERS if USERS[user] for vhost in (way.vhost, way.judge)]
-        rights += [(broker.user, vhost, ".*", ".*", ".*") for vhost in (way.vhost, way.judge)]
-        rights += [("stranger", way.foreign, ".*", ".*", ".*")]
-        broker.make(vhosts, [(user, "secret") for user in USERS], rights)
-        if proxy:
-            proxy.wait_ready()
+        rights = [(user, way.vhost, *USERS[user]) for user in USERS if USERS[user]]
+        rights.append((broker.user, way.vhost, ".*", ".*", ".*"))
+        broker.make([way.vhost], [(user, "secret") for user in USERS], rights)
+        way.proxy = Proxy(broker.url, "full", tmp_path_factory.mktemp("proxy") / f"{broker.version}.log", DLX_PROXY_VHOSTS=way.vhost)
+        way.proxy.wait_ready()
         yield way
         way.close()
     finally:
-        if proxy:
-            proxy.stop()
-        broker.unmake(vhosts, USERS)
+        if way.proxy:
+            way.proxy.stop()
+        broker.unmake([way.vhost], USERS)
 
 
 @pytest.fixture
 def scene(via, request):
-    prefix = re.sub(r"\W+", "-", request.node.originalname.removeprefix("test_"))[:40]
-    scene = Scene(via, prefix)
+    scene = Scene(via, re.sub(r"\W+", "-", request.node.originalname.removeprefix("test_"))[:40] + f".{next(_numbers)}")
     yield scene
     scene.close()
 

@@ -229,6 +229,16 @@ def node_like(neighbour, name, *words):
     return node(f"{name}-{neighbour.version}", settings_of(REPOSITORY / neighbour.folder).get("ROOT"), *words)
 
 
+def environment(**settings):
+    """Settings as environment variables of the proxy."""
+    return {f"DLX_PROXY_{name.upper()}": str(value) for name, value in settings.items()}
+
+
+def inherited():
+    """The environment without settings of the proxy."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("DLX_PROXY_")}
+
+
 class Proxy:
     """One `dlx-proxy run` on free ports; its log is a file."""
 
@@ -237,26 +247,20 @@ class Proxy:
     trust = None
     """How clients know its certificate, where they come with TLS."""
 
-    def __init__(self, upstream, mode, log: Path, vhost=None, listen=None, **environment):
+    def __init__(self, upstream, mode, log: Path, socket=None, **environment):
         local = "127.0.0.1:0"
         self.log = log
         Proxy.logs.append(log)
-        if vhost:
-            # Queues that would be native by default, if their name says so.
-            policies = log.with_suffix(".toml")
-            policies.write_text(f'[[policy]]\nname = "{mode}"\nvhost = "{vhost}"\npattern = "at-least-once"\nmode = "{mode}"\n')
-            environment["DLX_PROXY_CONFIG"] = str(policies)
         # Many log in as a user without rights in `/`, of which they want nothing.
         environment = {"DLX_PROXY_READY_WHEN_REFUSED": "true"} | environment
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("DLX_PROXY_")}
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [BINARY, "run", "--listen", f"unix:{listen}" if listen else local, "--admin", local, "--upstream", upstream],
-                env=inherited | {"DLX_PROXY_MODE": mode, "DLX_PROXY_PARKED_RETRY": "0", "NO_COLOR": "1"} | environment,
+                [BINARY, "run", "--listen", f"unix:{socket}" if socket else local, "--admin", local, "--upstream", upstream],
+                env=inherited() | {"DLX_PROXY_MODE": mode, "DLX_PROXY_PARKED_RETRY": "0", "NO_COLOR": "1"} | environment,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
             )
         try:
-            self.address = str(listen) if listen else self._bound("client")
+            self.address = str(socket) if socket else self._bound("client")
             self.admin = self._bound("admin")
         except BaseException:
             self.stop()
@@ -294,11 +298,32 @@ class Proxy:
         except urllib.error.HTTPError as refusal:
             return refusal.code, refusal.read().decode()
 
+    def metric(self, name, **labels):
+        """The sum of its series with these labels."""
+        wanted, found = [f'{label}="{value}"' for label, value in labels.items()], 0
+        for line in self.get("/metrics")[1].splitlines():
+            series, _, value = line.rpartition(" ")
+            if series.partition("{")[0] == name and all(label in series for label in wanted):
+                found += float(value)
+        return found
+
+    def event(self, event):
+        """How often the proxy has counted this event."""
+        return self.metric("dlx_proxy_events_total", event=event)
+
+    def says(self, words):
+        """Waits until these words are in the log."""
+        until(lambda: words in self.text(), lambda: f"{words!r} in {self.text()}")
+
     def is_ready(self):
         return self.get("/readyz")[0] == 200
 
     def wait_ready(self):
         until(self.is_ready, lambda: f"/readyz says {self.get('/readyz')}; log: {self.text()}")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
 
     def stop(self):
         """End it as an operator would; it has to go by itself (after the 25 s of `drain-timeout`), and must not have panicked."""
@@ -312,92 +337,38 @@ class Proxy:
         assert "panicked" not in self.text(), self.text()
 
 
-def vhost_of(mode):
-    return f"clients-{mode[:4]}"
-
-
 class Via:
-    """The way from a test to a broker: `direct`, or through a proxy in mode `full` or `rejects-only`."""
+    """The way from a test to a broker, through a proxy."""
 
-    def __init__(self, broker, mode, proxy=None):
-        self.broker, self.mode, self.proxy = broker, mode, proxy
-        self.address = proxy.address if proxy else broker.address
-        # Names of one length: a reply text that is cut at 255 bytes is cut at the same place.
-        self.vhost, self.judge, self.foreign = vhost_of(mode), "clients-spec", "clients-none"
-        """Where the tests are; where the same is done directly, to compare; where the proxy's user has no rights."""
-        self._shared = {}
-        self._parked = {}
+    def __init__(self, broker, proxy=None, vhost="clients"):
+        self.broker, self.proxy, self.vhost = broker, proxy, vhost
+        self._kept = {}
 
-    def __str__(self):
-        return f"{self.broker.version}-{self.mode}"
-
-    @property
-    def is_direct(self):
-        return self.mode == "direct"
-
-    def connect(self, *, direct=False, vhost=None, user=None, **options):
+    def connect(self, *, direct=False, user=None, vhost=None, **options):
         """A pika connection of its own."""
-        host, port = self.broker.address if direct else self.address
+        host, port = self.broker.address if direct else self.proxy.address
         login = pika.PlainCredentials(user, "secret") if user else self.broker.parameters.credentials
         options = PATIENT | {"blocked_connection_timeout": DEADLINE} | options
         return pika.BlockingConnection(pika.ConnectionParameters(host, port, vhost or self.vhost, login, **options))
 
-    def _kept(self, direct):
-        kept = self._shared.get(direct)
+    def _shared(self, direct):
+        kept = self._kept.get(direct)
         if kept is None or not kept.is_open:
-            kept = self._shared[direct] = self.connect(direct=direct)
+            kept = self._kept[direct] = self.connect(direct=direct)
         return kept
 
     @property
     def connection(self):
-        """The connection that most tests share, by the way under test."""
-        return self._kept(direct=False)
+        """The connection that a test uses where it needs but one."""
+        return self._shared(direct=False)
 
     @property
     def direct(self):
         """A connection to the broker itself, to prepare and to look."""
-        return self._kept(direct=True)
-
-    def parked(self, message_id):
-        """What lies in the parking queue under this message id."""
-        return self.all_parked().get(message_id, [])
-
-    def all_parked(self):
-        """What lies or has lain in the parking queue, by message id."""
-        if self.is_direct:
-            return {}
-        channel = self.direct.channel()
-        try:
-            while (got := channel.basic_get("dlx-proxy.parked", auto_ack=True))[0]:
-                self._parked.setdefault(got[1].message_id, []).append(got)
-        except pika.exceptions.ChannelClosedByBroker as refusal:
-            assert refusal.reply_code == 404, refusal
-        else:
-            channel.close()
-        return self._parked
+        return self._shared(direct=True)
 
     def close(self):
-        for kept in self._shared.values():
-            if kept.is_open:
+        for kept in self._kept.values():
+            with contextlib.suppress(pika.exceptions.AMQPError):
                 kept.close()
-
-
-class Alone:
-    """The way to a node of a test's own, as `Via` is one to the others. Each connection is used once, as the node ends in between."""
-
-    vhost, mode = "/", "full"
-
-    def __init__(self, broker, proxy=None):
-        self.broker, self.proxy = broker, proxy
-
-    def connect(self, *, direct=False):
-        host, port = self.broker.address if direct else self.proxy.address
-        return pika.BlockingConnection(pika.ConnectionParameters(host, port, self.vhost, self.broker.parameters.credentials, **PATIENT))
-
-    @property
-    def connection(self):
-        return self.connect()
-
-    @property
-    def direct(self):
-        return self.connect(direct=True)
+        self._kept.clear()

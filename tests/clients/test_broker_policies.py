@@ -2,6 +2,7 @@
 a policy names."""
 
 import base64
+import contextlib
 import json
 import re
 import shlex
@@ -10,12 +11,9 @@ import time
 import pika
 import pytest
 
+from console import management
 from lab import REPOSITORY, until
-from own import PARKED, own  # noqa: F401
-from retrying import Consumer
-from test_known import management
-
-pytestmark = [pytest.mark.once, pytest.mark.proxied]
+from scene import PARKED, broker_policy, policies
 
 VHOST = "clients-effective"
 TABLE = REPOSITORY / "crates/core/src/registry/testdata/effective_policy.txt"
@@ -87,175 +85,96 @@ def test_effective_policies(via):
         broker.unmake([VHOST], [])
 
 
-RETRIES = """
-[[policy]]
-name = "retries"
-vhost = "%s"
-pattern = "^own-source"
-[policy.definition]
-delayed-retry-min = %d
-delivery-limit = %d
-"""
-
-
-class Scene:
-    """A queue with retries whose dead-letter target only a policy of the broker names."""
-
-    def __init__(self, own, folder, source="source"):
-        self.own, self.broker, self.vhost, self.file = own, own.via.broker, own.via.vhost, folder / "retries.toml"
-        self.dead, self.other, self.source = own.queue("dead"), own.queue("other"), f"own-{source}"
-
-    def begin(self, with_management, delay=200, limit=0, **settings):
-        self.file.write_text(RETRIES % (self.vhost, delay, limit))
-        if with_management:
-            settings["management_url"] = management(self.own.via)
-        self.own.restart(config=self.file, **settings)
-
-    def leads_to(self, queue):
-        definition = {"dead-letter-exchange": "", "dead-letter-routing-key": queue}
-        self.broker.set_policy(self.vhost, "target", "^own-source", definition)
-
-    def returns(self, body, **properties):
-        """A client returns a message."""
-        self.own.queue(self.source.removeprefix("own-"))
-        self.own.publish(self.source, body, **properties)
-        self.own.channel.basic_reject(self.own.get(self.source)[0].delivery_tag, requeue=True)
-
-    def arrives(self, queue, count=1):
-        until(lambda: self.own.depth(queue) == count, lambda: f"{self.own.depth(queue)} of {count} in {queue}: {self.own.proxy.text()}")
+SOURCE = 'own-source/a b%2F.100% ü"?#'
+"""A queue with an odd name, which is known from the list, as declares of it never came through this proxy."""
 
 
 @pytest.fixture
-def scene(own, tmp_path):  # noqa: F811
-    scene = Scene(own, tmp_path)
-    yield scene
-    scene.broker.eval(f'catch rabbit_policy:delete(<<"{scene.vhost}">>, <<"target">>, <<"tests">>), ok.')
+def retried(own, tmp_path):
+    """Retries without a target for it; a restart has the management API, or not."""
+    own.dead, own.other = own.queue("dead"), own.queue("other")
+    own.made(SOURCE.removeprefix("own-"))
+
+    def begin(managed=True, delay=200, limit=0, **settings):
+        definition = {"delayed-retry-min": delay, "delivery-limit": limit}
+        file = policies(tmp_path / "retries.toml", own.via.vhost, retries=("^own-source", definition))
+        url = management(own.via) if managed is True else managed or ""
+        own.restart(config=file, management_url=url, **settings)
+
+    own.begin = begin
+    own.leads_to = lambda queue: broker_policy(own, "target", "^own-source", {"dead-letter-exchange": "", "dead-letter-routing-key": queue})
+    return own
 
 
-@pytest.mark.parametrize("with_management", [False, True], ids=["alone", "management"])
-def test_what_expires_while_it_is_away_goes_where_a_policy_of_the_broker_leads(scene, with_management):
-    scene.leads_to(scene.dead)
-    scene.begin(with_management, delay=1000, limit=9)
-    for number in range(5):
-        scene.returns(b"%d" % number, expiration="500")
-    scene.arrives(scene.dead, 5)
-    assert scene.own.depth(PARKED) == 0
+def returned(own, body, **properties):
+    own.publish("", SOURCE, body, **properties)
+    own.give_back(SOURCE)
 
 
-def test_at_the_limit_it_goes_there_with_a_management_url_and_waits_for_one_without(scene):
-    scene.leads_to(scene.dead)
-    scene.begin(False)
-    scene.returns(b"parked")
-    scene.arrives(PARKED)
-    with scene.own.via.direct.channel() as channel:
-        parked = channel.basic_get(PARKED)[1]
-        assert parked.headers["x-parked-cause"] == "target_unknown"
-    scene.begin(True, parked_retry="1s")
-    scene.arrives(scene.dead)
-    assert scene.own.depth(PARKED) == 0
-    scene.returns(b"goes")
-    scene.arrives(scene.dead, 2)
+@pytest.mark.parametrize("managed", [False, True], ids=["alone", "management"])
+def test_what_expires_while_it_is_away_goes_where_a_policy_of_the_broker_leads(retried, managed):
+    with retried.leads_to(retried.dead):
+        retried.begin(managed, delay=1000, limit=9)
+        for number in range(5):
+            returned(retried, b"%d" % number, expiration="500")
+        retried.has(retried.dead, 5)
+    assert retried.depth(PARKED) == 0
 
 
-def test_a_full_queue_whose_policy_dead_letters_what_it_refuses(scene):
+def test_at_the_limit_it_goes_there_with_a_management_url_and_waits_for_one_without(retried):
+    """An API that refuses is no answer. A changed policy counts without a restart."""
+    own = retried
+    with own.leads_to(own.dead):
+        for number, url in enumerate(("", re.sub("//.*@", "//guest:wrong@", management(own.via)))):
+            own.begin(url)
+            assert ("the management API cannot be read" in own.proxy.text()) == (url != "")
+            returned(own, b"parked")
+            own.has(PARKED, number + 1)
+        with own.via.direct.channel() as channel:
+            assert channel.basic_get(PARKED)[1].headers["x-parked-cause"] == "target_unknown"
+        own.begin(parked_retry="1s")
+        own.has(own.dead, 2)
+        assert own.depth(PARKED) == 0
+    with own.leads_to(own.other):
+        until(lambda: (returned(own, b"elsewhere"), own.depth(own.other) > 0)[1], "a return goes by the new policy", pause=0.5)
+
+
+def test_a_full_queue_whose_policy_dead_letters_what_it_refuses(retried):
     """Each attempt to put a message back would make another dead letter."""
-    leads = {"dead-letter-exchange": "", "dead-letter-routing-key": scene.dead}
-    scene.broker.set_policy(scene.vhost, "target", "^own-source", leads | {"max-length": 1, "overflow": "reject-publish-dlx"})
-    scene.begin(True, limit=9)
-    scene.returns(b"comes back")
-    scene.own.publish(scene.source, b"takes its place")
-    scene.arrives(PARKED)
-    time.sleep(3)
-    assert scene.own.depth(scene.dead) == 1, scene.own.proxy.text()
-
-
-def test_a_changed_policy_counts_without_a_restart(scene):
-    scene.begin(True, parked_retry="1s")
-    scene.returns(b"nowhere")
-    scene.arrives(PARKED)
-    scene.leads_to(scene.dead)
-    scene.arrives(scene.dead)
-    assert scene.own.depth(PARKED) == 0
-    scene.returns(b"there")
-    scene.arrives(scene.dead, 2)
-    scene.leads_to(scene.other)
-    polled = lambda: (scene.returns(b"elsewhere"), scene.own.depth(scene.other) > 0)[1]
-    until(polled, "a reject goes by the new policy", pause=0.5)
-
-
-def test_a_queue_with_an_odd_name_is_known_from_the_list(own, tmp_path):  # noqa: F811
-    """This proxy has never seen its declare."""
-    scene = Scene(own, tmp_path, source='source/a b%2F.100% ü"?#')
-    try:
-        scene.begin(False)
-        scene.returns(b"parked")
-        scene.arrives(PARKED)
-        scene.leads_to(scene.dead)
-        scene.begin(True, parked_retry="1s")
-        scene.arrives(scene.dead)
-    finally:
-        scene.broker.clear_policy(scene.vhost, "target")
-
-
-def test_an_api_that_refuses_is_no_answer(scene):
-    """What only the broker knows stays unknown, and nothing is lost."""
-    scene.leads_to(scene.dead)
-    scene.begin(False, management_url=re.sub("//.*@", "//guest:wrong@", management(scene.own.via)))
-    assert "the management API cannot be read" in scene.own.proxy.text()
-    scene.returns(b"parked")
-    scene.arrives(PARKED)
-    scene.begin(True, parked_retry="1s")
-    scene.arrives(scene.dead)
-
-
-def rejects(own, queue):  # noqa: F811
-    """A worker that declares nothing consumes a message, and rejects it."""
-    with own.via.direct.channel() as channel:
-        channel.basic_publish("", queue, b"m", pika.BasicProperties(delivery_mode=2))
-    connection = own.connect()
-    consumer = Consumer(connection, queue)
-    consumer.channel.basic_reject(consumer.one().tag, requeue=False)
-    connection.close()
-
-
-def confirmed(own):  # noqa: F811
-    return own.metric("dlx_proxy_messages_dead_lettered_total")
-
-
-def made(own, label, **arguments):  # noqa: F811
-    """A queue that no proxy has seen declared."""
-    name = f"own-{label}"
-    own.queues.append(name)
-    with own.via.direct.channel() as channel:
-        channel.queue_declare(name, durable=True, arguments={key.replace("_", "-"): value for key, value in arguments.items()})
-    return name
+    own = retried
+    leads = {"dead-letter-exchange": "", "dead-letter-routing-key": own.dead}
+    with broker_policy(own, "target", "^own-source", leads | {"max-length": 1, "overflow": "reject-publish-dlx"}):
+        own.begin(limit=9)
+        returned(own, b"comes back")
+        own.publish("", SOURCE, b"takes its place")
+        own.has(PARKED, 1)
+        time.sleep(3)
+        assert own.depth(own.dead) == 1, own.proxy.text()
 
 
 @pytest.mark.parametrize("by", ["argument", "policy"])
-def test_rejects_of_a_worker_that_declares_nothing_are_the_proxys(scene, by):
-    own, dead = scene.own, {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": scene.dead}
-    if by == "policy":
-        scene.leads_to(scene.dead)
-    before = made(own, "source before", **dead if by == "argument" else {})
-    own.restart(management_url=management(own.via))
-    later = made(own, "source later 100%/ü", **dead if by == "argument" else {})
-    for count, queue in enumerate([before, later, later], 1):
-        rejects(own, queue)
-        scene.arrives(scene.dead, count)
-    assert confirmed(own) == 3, own.proxy.text()
+def test_rejects_of_a_worker_that_declares_nothing_are_the_proxys(retried, by):
+    """Of queues that are there before it, later, and made anew between two lists: what the list told of that one counts no more."""
+    own = retried
+    leads = lambda queue: {"dlx": "", "dlk": queue} if by == "argument" else {}
 
+    def rejects(queue):
+        with own.via.connect() as connection:
+            channel = connection.channel()
+            own.publish("", queue)
+            channel.basic_reject(next(channel.consume(queue))[0].delivery_tag, requeue=False)
 
-def test_a_queue_that_is_made_anew_between_two_lists(scene):
-    """What the list told of it counts no more."""
-    own = scene.own
-    leads = lambda queue: {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": queue}
-    source = made(own, "source anew", **leads(scene.dead))
-    own.restart(management_url=management(own.via))
-    rejects(own, source)
-    scene.arrives(scene.dead)
-    with own.via.direct.channel() as channel:
-        channel.queue_delete(source)
-    made(own, "source anew", **leads(scene.other))
-    rejects(own, source)
-    scene.arrives(scene.other)
-    assert own.depth(scene.dead) == 1
+    with own.leads_to(own.dead) if by == "policy" else contextlib.nullcontext():
+        before = own.made("source before", **leads(own.dead))
+        own.restart(management_url=management(own.via))
+        later = own.made("source later 100%/ü", **leads(own.dead))
+        for count, queue in enumerate([before, later, later], 1):
+            rejects(queue)
+            own.has(own.dead, count)
+        assert own.metric("dlx_proxy_messages_dead_lettered_total") == 3, own.proxy.text()
+        if by == "argument":
+            own.delete(before)
+            own.made("source before", **leads(own.other))
+            rejects(before)
+            own.has(own.other, 1)
+            assert own.depth(own.dead) == 3

@@ -1,154 +1,199 @@
-"""Exports and imports of dead letters: what comes back is what a client of the proxy read, in order, and nobody gains anything by it."""
+"""Exports and imports of dead letters: what comes back is what a client of the proxy read, in order, and nobody gains anything by it. What they cost
+others: no thread of a session, and no more memory than docs/sizing.md says."""
 
-import base64
+import contextlib
 import json
+import re
+import socket
 import struct
-import subprocess
-import urllib.request
-from types import SimpleNamespace
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from lab import DEADLINE, until
-from own import own  # noqa: F401, a fixture
-from test_dead_letters import ask, command, die, path, typed
-from test_redrives import ended, order, taken
+from console import ask, command, die, ends, live, look, of_queue, order, request
+from lab import DEADLINE, REPOSITORY, until
+from scene import user
 
-pytestmark = [pytest.mark.once, pytest.mark.proxied, pytest.mark.every_broker]
-
+MIB = 1 << 20
+LINE = b'{"raw-properties":"0000","body":{"encoding":"text","text":"","cut":false}}\n'
 SIZED = lambda octets: struct.pack(">I", len(octets)) + octets
 TABLE = lambda name, value: bytes([len(name)]) + name + value
 
 
 def export(scene, queue, *words):
-    """The lines that the command writes, and what it says beside; nothing is left out."""
+    """The lines that the command writes; nothing is left out."""
     code, lines, notes = command(scene, "export", "--queue", queue, *words)
     assert code == 0, notes
-    return lines, notes
+    return lines
 
 
-def run(scene, lines, *words):
-    """The command `import` with that file: exit code, what it prints, what it says beside."""
-    done = subprocess.run(**typed(scene, "import", *words), input=lines.encode(), capture_output=True, timeout=DEADLINE)
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+def imported(scene, lines, queue, *words):
+    return command(scene, "import", "--queue", queue, *words, file=lines)
 
 
 def read(scene, queue, count):
     """What a client of the proxy reads: properties and body of each message, in order."""
-    return [(vars(properties), body) for _, properties, body in taken(scene, queue, count)]
+    read = []
+    for _ in range(count):
+        message = scene.get(queue)
+        scene.channel.basic_ack(message.method.delivery_tag)
+        read.append((vars(message.properties), message.body))
+    return read
 
 
+@pytest.mark.every_broker
 def test_what_was_exported_comes_back_as_it_was(scene):
-    dead, same = (scene.queue(label, kind="classic") for label in ("dead", "same"))
-    orders, _ = die(scene, (dead, same), 4)
-    for queue in (dead, same):
-        scene.publish("", queue, b"\xff\x00", message_id="binary")
-        until(lambda: scene.depth(queue) == 5, "all messages")
-    lines, notes = export(scene, dead)
-    assert notes == "" and len(lines.splitlines()) == 5
+    queue, same = (scene.queue(label, kind="classic") for label in ("dead", "same"))
+    orders, _ = die(scene, (queue, same), 4)
+    for each in (queue, same):
+        scene.publish("", each, b"\xff\x00", message_id="binary")
+        scene.has(each, 5)
+    lines = export(scene, queue)
     first = json.loads(lines.splitlines()[0])
     assert (first["source-queue"], first["reason"], first["body"]["text"]) == (orders, "rejected", '{"number": 0}')
-    until(lambda: scene.depth(dead) == 5, "all stay")
-    expected = read(scene, dead, 5)
-    assert run(scene, lines, "--queue", dead) == (0, "imported  5\nleft      0\nunsure    0\n", "")
-    assert read(scene, dead, 5) == expected == read(scene, same, 5)
-
-    code, printed, notes = run(scene, lines, "--queue", same, "--output", "json")
+    scene.has(queue, 5)
+    expected = read(scene, queue, 5)
+    assert imported(scene, lines, queue) == (0, "imported  5\nleft      0\nunsure    0\n", "")
+    assert read(scene, queue, 5) == expected == read(scene, same, 5)
+    code, printed, notes = imported(scene, lines, same, "--output", "json")
     assert (code, json.loads(printed)["imported"]) == (0, 5), notes
-    moved = ended(scene, order(scene, same, source=orders))
-    assert (moved["gone"], scene.depth(orders)) == (2, 2), "an imported letter still knows where it died"
+    ends(scene, order(scene, same, source=orders), gone=2)  # an imported letter still knows where it died
 
-
-def test_a_body_that_was_mended_and_a_part_of_a_queue(scene):
-    dead = scene.queue("dead", kind="classic")
-    die(scene, (dead,), 4)
-    lines, _ = export(scene, dead, "--reason", "rejected", "--limit", "1")
-    assert len(lines.splitlines()) == 1
-    assert run(scene, lines.replace(r'{\"number\": 0}', "mended"), "--queue", dead)[0] == 0
-    bodies = [body for _, body in read(scene, dead, 5)]
-    assert bodies[-1] == b"mended"
+    part = export(scene, same, "--reason", "expired", "--limit", "1")
+    assert len(part.splitlines()) == 1
+    assert imported(scene, part.replace(r'{\"number\": 1}', "mended"), queue)[0] == 0
+    assert read(scene, queue, 1)[0][1] == b"mended"
 
 
 def test_an_export_that_is_not_whole_says_so(own):
     """By its last line, by what the command says beside, and by its exit code."""
     own.restart(look_limit=10)
-    queue = own.queue("dead")
-    scene = SimpleNamespace(via=SimpleNamespace(broker=own.via.broker, vhost=own.via.vhost, proxy=own.proxy))
+    queue = own.fill(own.queue("dead"), [b"m"] * 10)
 
     def exported(*words):
-        code, lines, said = command(scene, "export", "--queue", queue, *words)
+        code, lines, said = command(own, "export", "--queue", queue, *words)
         return code, len(lines.splitlines()), said.splitlines()
 
-    def filled(count, more):
-        for _ in range(more):
-            own.publish(queue)
-        until(lambda: own.depth(queue) == count, "all messages")
-
-    filled(10, more=10)
     assert exported() == (0, 10, []), "as many as the limit are all"
-    filled(12, more=2)
+    for _ in range(2):
+        own.publish("", queue)
+    own.has(queue, 12)
     first = ["dlx-proxy: the first 10 of 12 messages were looked at"]
     assert exported() == exported("--limit", "11") == (3, 10, first)
     assert exported("--body", "nothing") == (3, 0, first), "a filter passes no more, either"
-    code, lines, _ = exported("--limit", "4")
-    assert (code, lines) == (0, 4), "it was asked for so many"
-    request = urllib.request.Request("http://%s:%d" % own.proxy.admin + path(scene.via, queue, "/export"))
-    login = own.via.broker.parameters.credentials
-    request.add_header("Authorization", "Basic " + base64.b64encode(f"{login.username}:{login.password}".encode()).decode())
-    with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
+    assert exported("--limit", "4")[:2] == (0, 4), "it was asked for so many"
+    with live(own.via, of_queue(own.via, queue, "/dead-letters/export")) as answer:
         *messages, last = answer.read().decode().splitlines()
     end = json.loads(last)["end"]
     assert (len(messages), end["stopped"], end["looked-at"], end["ready"]) == (10, "messages", 10, 12), end
-    code, printed, _ = run(scene, "\n".join(messages), "--queue", queue)
-    assert (code, printed.splitlines()[0]) == (0, "imported  10")
 
 
-def test_what_is_no_message_is_named_and_nothing_is_imported(scene):
-    dead = scene.queue("dead", kind="classic")
-    scene.publish("", dead)
-    until(lambda: scene.depth(dead) == 1, "the message")
-    line, _ = export(scene, dead)
-    code, _, why = run(scene, line + "\n{}\n" + line, "--queue", dead)
-    assert code == 1 and "line 3: this is no line of an export: missing field" in why
-    until(lambda: scene.depth(dead) == 1, "the message only")
-    code, _, why = run(scene, line, "--queue", scene.name("nothing"))
-    assert code == 1 and "NOT_FOUND - no queue" in why
-    code, _, why = run(scene, line, "--queue", "dlx-proxy.intake")
-    assert code == 1 and "one of the proxy's own" in why
+def test_two_exports_of_a_queue_have_all_of_it(own):
+    queue = own.fill(own.queue("dead"), [b"m"] * 300)
+    with ThreadPoolExecutor() as threads:
+        exports = [threads.submit(command, own, "export", "--queue", queue) for _ in range(2)]
+        done = [export.result() for export in exports]
+    assert [(code, len(lines.splitlines()), said) for code, lines, said in done] == [(0, 300, "")] * 2
 
 
-def test_what_a_full_queue_refuses_is_said(scene):
-    source, full = scene.queue("source", kind="classic"), scene.queue("full", kind="classic", max_length=2, overflow="reject-publish")
-    for _ in range(4):
-        scene.publish("", source)
-    until(lambda: scene.depth(source) == 4, "all messages")
-    lines, _ = export(scene, source)
-    code, said, why = run(scene, lines, "--queue", full)
+def test_what_cannot_be_imported_is_named(scene):
+    queue, full = scene.fill(scene.queue("dead", kind="classic"), [b"m"]), scene.queue("full", kind="classic", max_length=2, overflow="reject-publish")
+    line = export(scene, queue)
+    for lines, to, words in (
+        (line + "\n{}\n" + line, queue, "line 3: this is no line of an export: missing field"),
+        (line, scene.name("nothing"), "NOT_FOUND - no queue"),
+        (line, "dlx-proxy.intake", "one of the proxy's own"),
+    ):
+        code, _, why = imported(scene, lines, to)
+        assert code == 1 and words in why, why
+    scene.has(queue, 1)
+    code, said, why = imported(scene, line * 4, full)
     assert (code, said.split()) == (3, "imported 2 left 0 unsure 0 refused 3 4".split()), why
-    assert run(scene, lines, "--queue", full)[0] == 65
+    assert imported(scene, line * 4, full)[0] == 65
 
 
 def test_nobody_gains_anything(scene):
     via = scene.via
-    dead, other = (scene.queue(label, kind="classic") for label in ("dead", "other"))
+    queue, other = (scene.queue(label, kind="classic") for label in ("dead", "other"))
     headers = TABLE(b"CC", b"A" + SIZED(b"S" + SIZED(other.encode()))) + TABLE(b"x-dlx-proxy-user-id", b"S" + SIZED(b"admin"))
     properties = b"\x20\x10" + SIZED(headers) + b"\x05guest"
     line = json.dumps({"raw-properties": properties.hex(), "body": {"encoding": "text", "text": "a body", "cut": False}}).encode()
-    via.broker.make((), [("clerk", "secret"), ("reader", "secret")],
-                    [("clerk", via.vhost, "^$", ".*", "^$"), ("reader", via.vhost, "^$", "^$", ".*")])
-
-    def post(user, **more):
-        return ask(via, path(via, dead, "/import"), user, method="POST", file=line, **more)[:2]
-
-    try:
-        status, problem = post("reader")
-        assert status == 403 and "ACCESS_REFUSED" in problem["detail"], problem
-        assert post("clerk", header=False)[0] == 403
-        assert post("clerk", password="wrong")[0] == 401
-        status, answer = post("clerk")
-        assert (status, answer["imported"]) == (200, 1), answer
-    finally:
-        via.broker.unmake((), ["clerk", "reader"])
-    assert (scene.depth(dead), scene.depth(other)) == (1, 0), "a CC of a file routes nowhere"
-    ((found, _),) = read(scene, dead, 1)
+    with user(via, "clerk", "^$", ".*", "^$"), user(via, "reader", "^$", "^$"):
+        for who, more, status in (("reader", {}, 403), ("clerk", {"header": False}, 403), ("clerk", {"password": "wrong"}, 401), ("clerk", {}, 200)):
+            said, answer, _ = ask(via, of_queue(via, queue, "/dead-letters/import"), who, method="POST", file=line, **more)
+            assert said == status, answer
+    assert (scene.depth(queue), scene.depth(other)) == (1, 0), "a CC of a file routes nowhere"
+    ((found, _),) = read(scene, queue, 1)
     assert (found["headers"], found["user_id"]) == ({"CC": [other]}, None)
+
+
+# --- What they cost others -------------------------------------------------------------------------------------------------------------------
+
+
+def send(own, queue, body):
+    """The status of an import, with which a full proxy answers before it has read all of it; asked for again while there is no room."""
+
+    def status():
+        with contextlib.suppress(OSError):
+            return ask(own.via, of_queue(own.via, queue, "/dead-letters/import"), method="POST", file=body)[0]
+
+    return until(lambda: (said := status()) not in (None, 503) and said, "room")
+
+
+def processor_time(pid):
+    """In seconds: of the threads of sessions, links and handshakes, and of those beside them."""
+    sums = [0.0, 0.0]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        name, spent = (task / "comm").read_text().strip(), (task / "schedstat").read_text()
+        sums[name in ("admin", "redrives")] += int(spent.split()[0]) / 1e9
+    return sums
+
+
+def memory(pid, which):
+    """In MiB."""
+    return int(re.search(rf"{which}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+
+
+def test_the_threads_of_sessions_do_not_work_for_the_admin_port(own):
+    """By their processor time, which no load of the machine changes: a session waits for what its thread does, and for nothing else in the proxy."""
+    pid, queue = own.proxy.process.pid, own.fill(own.queue("dead", kind="classic"), [b"\t" * 65536] * 32)
+    look(own, queue, limit=1)  # known from here on
+    before = processor_time(pid)
+    with ThreadPoolExecutor() as threads:
+        files = [threads.submit(send, own, queue, LINE * (4 * MIB // len(LINE)) + b"x") for _ in range(2)]
+        for _ in range(4):
+            export(own, queue)
+        assert [file.result() for file in files] == [400, 400]
+    sessions, beside = (after - before for before, after in zip(before, processor_time(pid)))
+    assert beside > 0.1, "it was no load"
+    assert sessions < beside / 10
+
+
+def test_memory_of_files_is_within_the_formula_of_the_documents(own):
+    """Exports of a queue that nobody reads, then imports that would fill the memory with lines."""
+    look_bytes, looks = 16, 4
+    own.restart(look_bytes=f"{look_bytes}MiB", max_looks=looks, admin_timeout="1m")
+    pid, queue = own.proxy.process.pid, own.fill(own.queue("dead", kind="classic"), [b"\t" * (MIB - 1000)] * look_bytes)
+    idle = memory(pid, "VmRSS")
+    asked = request(own.via, of_queue(own.via, queue, "/dead-letters/export"))
+    head = f"GET {asked.selector} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {asked.get_header('Authorization')}\r\n\r\n".encode()
+    with contextlib.ExitStack() as held:
+        begun = []
+        for _ in range(14):
+            client = held.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(DEADLINE)
+            client.connect(own.proxy.admin)
+            client.sendall(head)
+            begun.append(client.recv(12))
+        assert {b"HTTP/1.1 200"} <= {*begun} <= {b"HTTP/1.1 200", b"HTTP/1.1 503"}, begun
+    body = LINE * ((look_bytes * MIB - 1000) // len(LINE)) + b"x"
+    with ThreadPoolExecutor() as threads:
+        assert {file.result() for file in [threads.submit(send, own, queue, body) for _ in range(4)]} == {400}
+    until(lambda: command(own, "export", "--queue", queue, "--limit", "1")[0] == 0, "room for an export: none of it is held any more")
+    formula = "+ 3 × look-bytes + 4 × the largest dead letter + max-looks × 8 MiB, if the admin port has its API"
+    assert formula in (REPOSITORY / "docs/sizing.md").read_text()
+    bound, most = 3 * look_bytes + 4 * 1 + 8 * looks + (14 + 4) * 32 / 1024, memory(pid, "VmHWM") - idle
+    print(f"{own.via.broker.version}: {idle:.0f} MiB idle, {most:.0f} more with exports and imports; the formula says {bound:.0f}")
+    assert most <= bound

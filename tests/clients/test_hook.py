@@ -6,12 +6,7 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import pytest
-
 from lab import until
-from own import PARKED, own  # noqa: F401
-
-pytestmark = [pytest.mark.once, pytest.mark.proxied]
 
 
 class Server:
@@ -40,79 +35,48 @@ class Server:
         self.port = server.server_port
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            yield self
+            yield
         finally:
             server.shutdown()
             server.server_close()
-
-    @property
-    def url(self):
-        return f"http://me:s3cret@127.0.0.1:{self.port}/dead?from=proxy"
 
     def told(self):
         return [letter for post in self.posts for letter in post]
 
 
-def die(own, source, count):
-    for _ in range(count):
-        own.publish(source, b"secret body")
-        own.channel.basic_reject(own.get(source)[0].delivery_tag, requeue=False)
-
-
-def value(own, series):
-    lines = own.proxy.get("/metrics")[1].splitlines()
-    return next((int(line.split()[-1]) for line in lines if line.startswith(series + " ")), 0)
-
-
-def test_the_server_is_told_of_each_dead_letter_in_batches(own):
+def test_the_server_is_told_of_each_dead_letter(own):
     server = Server()
     with server.running():
-        own.restart(on_dead_letter=server.url)
+        own.restart(on_dead_letter=f"http://me:s3cret@127.0.0.1:{server.port}/dead?from=proxy")
         dead = own.queue("dead")
-        source = own.queue("source", x_dead_letter_exchange="", x_dead_letter_routing_key=dead)
-        lost = own.queue("lost", x_dead_letter_exchange="own-nowhere")
-        die(own, source, 30)
-        die(own, lost, 1)
+        source, lost = own.queue("source", dlx="", dlk=dead), own.queue("lost", dlx="own-nowhere")
+        own.die(source, *[b"secret body"] * 30)
+        own.die(lost)
         until(lambda: len(server.told()) == 31, lambda: f"{len(server.told())} of 31 told")
-        assert len(server.posts) < 31
-    letter = server.told()[0]
-    assert {name: letter[name] for name in ("vhost", "queue", "reason", "exchange", "routing-key", "outcome", "cause", "octets")} == {
+        assert len(server.posts) < 31, "in batches"
+    letter, parked = server.told()[0], server.told()[-1]
+    assert letter.items() >= {
         "vhost": own.via.vhost, "queue": source, "reason": "rejected", "exchange": "", "routing-key": dead, "outcome": "confirmed", "cause": None,
         "octets": len(b"secret body"),
-    }
+    }.items()
     assert letter["rejected-by"]["user"] == own.via.broker.user
     assert "secret body" not in json.dumps(server.told())
-    parked = server.told()[-1]
     assert (parked["queue"], parked["outcome"], parked["cause"]) == (lost, "parked", "no_exchange")
     assert server.logins == {"Basic " + base64.b64encode(b"me:s3cret").decode()}
-    until(lambda: value(own, 'dlx_proxy_hook_dead_letters_total{outcome="taken"}') == 31, "all are counted")
-    assert "s3cret" not in own.proxy.text() and "from=proxy" not in own.proxy.text()
-
-
-def test_while_it_is_away_they_wait_and_no_dead_letter_does(own):
-    server = Server()
+    taken = lambda: own.proxy.metric("dlx_proxy_hook_dead_letters_total", outcome="taken")
+    until(lambda: taken() == 31, "all are counted")
+    # While it is away they wait, and no dead letter does.
+    own.die(source)
+    own.proxy.says("the hook does not take dead letters")
+    own.die(source, *[b"m"] * 8)
+    own.has(dead, 39)
     with server.running():
-        own.restart(on_dead_letter=server.url)
-        dead = own.queue("dead")
-        source = own.queue("source", x_dead_letter_exchange="", x_dead_letter_routing_key=dead)
-    die(own, source, 1)
-    until(lambda: "the hook does not take dead letters" in own.proxy.text(), "a POST failed")
-    die(own, source, 8)
-    until(lambda: own.depth(dead) == 9, "all are dead-lettered meanwhile")
-    with server.running():
-        until(lambda: value(own, 'dlx_proxy_hook_dead_letters_total{outcome="taken"}') == 9, "all are told")
-        until(lambda: value(own, "dlx_proxy_hook_waiting") == 0, "none waits")
-    assert "the hook does not take dead letters" in own.proxy.text() and "the hook takes dead letters again" in own.proxy.text()
-
-
-def test_at_the_end_of_the_process_all_are_told(own):
-    server = Server()
-    with server.running():
-        own.restart(on_dead_letter=server.url)
-        dead = own.queue("dead")
-        source = own.queue("source", x_dead_letter_exchange="", x_dead_letter_routing_key=dead)
-        die(own, source, 7)
-        until(lambda: own.depth(dead) == 7, "all are dead-lettered")
+        own.proxy.says("the hook takes dead letters again")
+        until(lambda: (taken(), own.proxy.metric("dlx_proxy_hook_waiting")) == (40, 0), "all are told, and none waits")
+        # At the end of the process all are told.
+        own.die(source, *[b"m"] * 7)
+        own.has(dead, 46)
+        assert "s3cret" not in own.proxy.text() and "from=proxy" not in own.proxy.text()
         own.stop()
-        assert len(server.told()) == 7
-    own.restart()
+        assert len(server.told()) == 47
+    own.start()

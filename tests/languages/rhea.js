@@ -1,4 +1,5 @@
-// AMQP 1.0 by rhea: node rhea.js URL. The URL is one of AMQP 0-9-1, with a vhost; the queue `tests` is there, classic and empty.
+// AMQP 1.0 by rhea: node rhea.js URL [BODY]. The URL is one of AMQP 0-9-1, with a vhost; the queue `tests` is there, classic and empty. With a body it
+// sends that message, and nothing else.
 const { on, once } = require('node:events');
 const { setImmediate } = require('node:timers/promises');
 const rhea = require('rhea');
@@ -37,12 +38,14 @@ async function main() {
   const sender = connection.open_sender('/queues/tests');
   await once(sender, 'sendable');
   const accepted = [];
-  for (const name of ['accepted', 'rejected', 'released', 'large']) {
+  const only = process.argv[3];
+  for (const name of only ? [only] : ['accepted', 'rejected', 'released', 'large']) {
     sender.send(message(name, name === 'large' ? 'large '.repeat(100_000) : name));
     await once(sender, 'accepted');
     accepted.push(name);
   }
   step('send', { accepted });
+  if (only) return connection.close();
 
   const receiver = connection.open_receiver({ source: '/queues/tests', autoaccept: false });
   const received = [];
