@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import socket
 import struct
 import subprocess
@@ -227,6 +228,28 @@ def node(name, root, *words):
 def node_like(neighbour, name, *words):
     """A node of a test's own, of the same version as that broker: beside it, as a socket of epmd has a short name."""
     return node(f"{name}-{neighbour.version}", settings_of(REPOSITORY / neighbour.folder).get("ROOT"), *words)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+@contextlib.contextmanager
+def balancer(folder, port, target, send=""):
+    """haproxy at that port, which leads to that address, with a PROXY header if `send` says so."""
+    configuration = folder / "haproxy.cfg"
+    configuration.write_text(
+        "defaults\n  mode tcp\n  timeout connect 10s\n  timeout client 60s\n  timeout server 60s\n"
+        f"listen amqp\n  bind 127.0.0.1:{port}\n  server target {target[0]}:{target[1]} {send}\n"
+    )
+    process = subprocess.Popen([shutil.which("haproxy"), "-db", "-f", configuration])
+    try:
+        until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, "haproxy")
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def environment(**settings):

@@ -34,7 +34,7 @@ def test_two_queues_by_named_exchanges(own, half_native):
 def test_a_client_that_retries_by_hand_past_the_proxy(own):
     """6.4: it takes the dead letter and publishes it into the same queue again, with all its headers: as often as it likes."""
     dlx, dead = own.exchange("dlx"), own.queue("dead")
-    queue = own.queue("queue", dlx=dlx, ttl=20)
+    queue = own.queue("queue", dlx=dlx, dlk="dead", ttl=20)
     own.bind(dead, dlx)
     own.publish("", queue, message_id="an id")
     with own.via.direct.channel() as channel:

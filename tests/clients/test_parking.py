@@ -3,16 +3,18 @@ proxy parked do."""
 
 import contextlib
 import time
+from collections import Counter
 
 import pika
 import pytest
 
 from lab import DEADLINE, until
-from scene import INTAKE, PARKED, PREFIX, broker_policy
+from scene import INTAKE, PARKED, PREFIX, broker_policy, user
 
 def park(own, count, exchange="own-later"):
-    """So many messages die towards an exchange that is not there."""
-    own.die(own.queue("source", dlx=exchange), *[b"%d" % number for number in range(count)])
+    """So many messages die at once, towards an exchange that is not there: a pass between them would put the first ones behind the others."""
+    source = own.fill(own.queue("source", dlx=exchange), [b"%d" % number for number in range(count)])
+    own.channel.basic_nack([own.get(source).method.delivery_tag for _ in range(count)][-1], multiple=True, requeue=False)
     own.has(PARKED, count)
 
 
@@ -85,6 +87,38 @@ def test_two_proxies_take_turns(own, tmp_path):
         assert (own.depth(INTAKE), own.metric("dlx_proxy_link_failures_total", link="intake")) == (0, 0)
     finally:
         other.stop()
+
+
+@pytest.mark.parametrize("reason", ["rejected", "expired"])
+def test_bad_targets_hold_up_no_other(own, reason):
+    """A queue that is full, an exchange that is missing, and one to which the proxy's user may not publish. An internal one is none of these."""
+    with user(own.via, "limited", write="^(?!own-forbidden)") as limited:
+        own.restart(user=limited, nack_retries=1)
+        full, healthy, behind = own.queue("full", max_length=1, overflow="reject-publish"), own.queue("healthy"), own.queue("behind")
+        forbidden, internal = own.exchange("forbidden"), own.exchange("internal", internal=True)
+        own.bind(behind, internal)
+        for _ in range(2):
+            own.publish("", full)
+        targets = [("", full), ("own-missing", "k"), (forbidden, "k"), (internal, "k"), ("", healthy)]
+        dies = {"ttl": 1} if reason == "expired" else {}
+        sources = [own.queue(f"source-{number}", dlx=dlx, dlk=key, **dies) for number, (dlx, key) in enumerate(targets)]
+        for number in range(40):
+            for source in sources:
+                own.publish("", source, b"%d" % number)
+                if reason == "rejected":
+                    own.reject(source)
+        for queue in healthy, behind:
+            own.has(queue, 40)
+            assert [own.get(queue).body for _ in range(40)] == [b"%d" % number for number in range(40)], "in their order"
+        own.publish("", sources[3], b"one more")
+        if reason == "rejected":
+            own.reject(sources[3])
+        assert own.get(behind).method.exchange == internal, "nobody sees how it came there"
+        parked = Counter((properties.headers["x-parked-exchange"], properties.headers["x-parked-cause"]) for _, properties, _ in own.parked(120))
+        nacked = parked.pop(("", "nacked"), 0) + parked.pop(("", "target_busy"), 0)
+        assert nacked == 40 and parked == {("own-missing", "no_exchange"): 40, (forbidden, "forbidden"): 40}
+        own.stop()
+    own.start()
 
 
 SOON = 2.0

@@ -1,17 +1,15 @@
 """The PROXY protocol: the broker is told where a client comes from, by whoever is trusted to say so."""
 
 import re
-import shutil
 import socket
 import ssl
 import struct
-import subprocess
 from pathlib import Path
 
 import pika
 import pytest
 
-from lab import PATIENT, Proxy, environment, node_like, until
+from lab import PATIENT, Proxy, balancer, environment, free_port, node_like
 from raw import Raw
 
 SAID = b"PROXY TCP4 192.0.2.7 192.0.2.1 50007 5673\r\n"
@@ -88,21 +86,9 @@ def test_the_broker_sees_the_client_itself_or_whom_a_trusted_neighbour_names(nod
 @pytest.mark.parametrize("send", ["send-proxy", "send-proxy-v2"])
 def test_a_real_load_balancer_is_understood(node, start, tmp_path, send):
     proxy = start(listen_proxy_protocol="127.0.0.0/8")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    configuration = tmp_path / "haproxy.cfg"
-    configuration.write_text(
-        "defaults\n  mode tcp\n  timeout connect 10s\n  timeout client 60s\n  timeout server 60s\n"
-        f"listen amqp\n  bind 127.0.0.1:{port}\n  server proxy 127.0.0.1:{proxy.address[1]} {send}\n"
-    )
-    balancer = subprocess.Popen([shutil.which("haproxy"), "-db", "-f", configuration])
-    try:
-        until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, "haproxy")
-        with client(node, ("127.0.0.1", port)) as raw:
-            assert peers(node) == own_peer(raw)
-    finally:
-        balancer.kill()
-        balancer.wait()
+    port = free_port()
+    with balancer(tmp_path, port, proxy.address, send), client(node, ("127.0.0.1", port)) as raw:
+        assert peers(node) == own_peer(raw)
 
 
 @pytest.mark.parametrize(("version", "protocol"), [("TLSv1_2", "tlsv1.2"), ("TLSv1_3", "tlsv1.3")])

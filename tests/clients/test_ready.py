@@ -9,7 +9,7 @@ import pytest
 
 from console import management
 from lab import BINARY, DEADLINE, Proxy, Via, environment, inherited, until
-from scene import INTAKE, PARKED, PREFIX, broker_policy
+from scene import INTAKE, PARKED, PREFIX, Scene, broker_policy
 
 # --- Queues of the proxy's own ----------------------------------------------------------------------------------------------------------------
 
@@ -158,12 +158,18 @@ def test_the_user_of_the_proxy_is_refused(via, start, rights, words, begun):
     works(proxy)
 
 
-def test_who_wants_it_served_all_the_same(via, start):
-    password(via.broker, "another")
+def test_who_wants_it_served_all_the_same_has_a_vhost_that_stays_native(via, start):
+    refuse(via.broker, None)
     proxy = start(ready_when_refused="true")
     works(proxy)
     proxy.says("its queues stay native")
-    assert " ERROR " not in proxy.text()
+    assert " ERROR " not in proxy.text() and proxy.metric("dlx_proxy_vhost_native", vhost=VHOST) == 1
+    scene = Scene(Via(via.broker, proxy, VHOST), "native")
+    dead = scene.queue("dead")
+    scene.die(scene.queue("work", dlx="", dlk=dead))
+    scene.has(dead, 1)
+    scene.via.close()
+    assert not [name for name in via.broker.exchanges(VHOST) if name.startswith(NAMES)]
 
 
 def test_a_second_proxy_with_another_user(via, start):

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lab import Via, until
-from scene import PREFIX, PARKED, Scene, one_of, user
+from scene import PARKED, PREFIX, Scene, one_of, policies, user
 
 EVERYTHING = {
     "content_type": "text/plain", "content_encoding": "utf-8", "priority": 3, "correlation_id": "correlation", "reply_to": "answers",
@@ -104,6 +104,20 @@ def test_a_user_that_may_not_send_away(own, made):
         assert own.metric("dlx_proxy_link_failures_total", link="intake") == 0, "a refusal costs no link"
         own.stop()
     own.start()
+
+
+@pytest.mark.parametrize("on_crash, expected", [("requeue", []), ("count-oldest", [b"0"]), ("count-all", [b"0", b"1", b"2"])])
+def test_a_client_that_is_lost(own, tmp_path, on_crash, expected):
+    """What it had not settled comes back to its queue; what counts, later. A policy says so of a queue that nobody declared here."""
+    definition = {"delayed-retry-min": 100, "delivery-limit": 2, "on-crash": on_crash}
+    own.restart(config=policies(tmp_path / "dlx-proxy.toml", own.via.vhost, orders=("^own-orders", definition)))
+    queue, lost = own.fill(own.made("orders"), [b"0", b"1", b"2"]), own.via.connect()
+    channel = lost.channel()
+    for _ in range(3):
+        own.get(queue, channel)
+    lost._impl._transport._sock.shutdown(2)  # pika would say goodbye
+    came = {message.body: message for message in (own.get(queue) for _ in range(3))}
+    assert sorted(came) == [b"0", b"1", b"2"] and [body for body in sorted(came) if counted(came[body])] == expected
 
 
 def test_a_delay_queue_that_was_made_on_3_x(own):
