@@ -156,7 +156,7 @@ class Own(Scene):
 
     def __init__(self, via, log, user=None, **settings):
         super().__init__(Via(via.broker, vhost=via.vhost), PREFIX)
-        self.log, self.upstream = log, None
+        self.log, self.upstream, self.address = log, None, via.broker.address
         try:
             self.start(user, **settings)
         except BaseException:
@@ -168,7 +168,7 @@ class Own(Scene):
         """Once more, with these settings alone, as the administrator or another user."""
         broker = self.via.broker
         login = (user, "secret") if user else (broker.user, broker.parameters.credentials.password)
-        self.upstream = "amqp://%s:%s@%s:%d" % (*login, *broker.address)
+        self.upstream = "amqp://%s:%s@%s:%d" % (*login, *self.address)
         self.via.proxy = self.another(self.log, **settings)
         until(lambda: self.metric("dlx_proxy_intake_consuming") == 1, self.proxy.text)
 

@@ -150,8 +150,8 @@ def test_a_hostile_message_is_shown_and_stays(scene):
     (letter,) = look(scene, queue)["dead-letters"]
     assert "<script>" in letter["routing-key"]
     shown = look(scene, queue, f"/{letter['id']}")
-    types = [header["type"] for header in shown["headers"] if not header["name"].startswith(("x-first-death-", "x-last-death-"))]
-    assert sorted(types) == ["array", "longstr", "longstr", "table"]
+    types = {header["name"]: header["type"] for header in shown["headers"]}
+    assert types.items() >= {"deep": "table", "x-death": "array", "x-exception-message": "longstr"}.items() and list(types.values()).count("longstr") >= 2, types
     assert (shown["body"]["encoding"], shown["body"]["text"]) == ("hex", ODD.hex())
     for words in (["list"], ["groups"], ["show", letter["id"]]):
         for output in ("table", "json"):

@@ -9,6 +9,7 @@ import pika
 import pytest
 
 from lab import DEADLINE, until
+from muting import Muting
 from scene import INTAKE, PARKED, PREFIX, broker_policy, user
 
 def park(own, count, exchange="own-later"):
@@ -119,6 +120,25 @@ def test_bad_targets_hold_up_no_other(own, reason):
         assert nacked == 40 and parked == {("own-missing", "no_exchange"): 40, (forbidden, "forbidden"): 40}
         own.stop()
     own.start()
+
+
+def test_a_target_that_never_answers_holds_up_no_other(own):
+    cable = Muting(own.via.broker.address)
+    usual, own.address = own.address, cable.address
+    own.restart(confirm_timeout="2s", give_up_after="6s")
+    cable.exchange, healthy = own.exchange("silent"), own.queue("healthy")
+    own.bind(own.queue("behind"), cable.exchange)
+    sources = own.queue("bad", dlx=cable.exchange), own.queue("good", dlx="", dlk=healthy)
+    for number in range(40):
+        for source in sources:
+            own.die(source, b"%d" % number)
+    until(lambda: own.depth(healthy) == 40, "others arrive meanwhile", deadline=SOON)
+    parked = own.parked(40)
+    assert {properties.headers["x-parked-cause"] for _, properties, _ in parked} <= {"timed_out", "target_busy"}
+    assert {body for *_, body in parked} == {b"%d" % number for number in range(40)}
+    own.address = usual
+    own.restart()
+    cable.close()
 
 
 SOON = 2.0
