@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use clap::CommandFactory;
-use dlx_proxy::cli::Cli;
+use dlx_proxy::console::cli::Cli;
 
 use super::text_of;
 
