@@ -96,7 +96,7 @@ impl<M: Machine, O: Outlet<M>> Task<M, O> {
             if waits.read[leg as usize] && stream.is_readable() {
                 return Some(format!("{leg:?} could be read"));
             }
-            if waits.write[leg as usize] && stream.is_writable() {
+            if waits.write[leg as usize] && stream.is_writable() || stream.is_flushable() {
                 return Some(format!("to {leg:?} could be written"));
             }
         }

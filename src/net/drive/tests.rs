@@ -1,7 +1,5 @@
 //! The driver between two sockets.
 
-mod wakers;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -12,13 +10,17 @@ type Fx = Effects<()>;
 
 /// A machine that does what a test says.
 struct Stub {
-    reads: fn(&[u8], &mut Fx) -> usize,
+    reads: fn(&Stub, Leg, &[u8], &mut Fx) -> usize,
     /// Its last words to the client.
     ends_with: &'static [u8],
+    /// Octets before each word that it forwards.
+    swells: usize,
     most_backlog: usize,
+    /// Legs that are read only when the client has ended.
+    waits_for_end: Option<Leg>,
     accepts: bool,
     heard: Vec<&'static str>,
-    ended: bool,
+    ended: Option<Leg>,
 }
 
 struct Nowhere;
@@ -26,12 +28,14 @@ struct Nowhere;
 impl Default for Stub {
     fn default() -> Stub {
         Stub {
-            reads: |bytes, _| bytes.len(),
+            reads: |_, _, bytes, _| bytes.len(),
             ends_with: b"",
+            swells: 0,
             most_backlog: usize::MAX,
+            waits_for_end: None,
             accepts: true,
             heard: Vec::new(),
-            ended: false,
+            ended: None,
         }
     }
 }
@@ -39,7 +43,7 @@ impl Default for Stub {
 /// Forwards the broker's bytes, answers them, and ends with bytes for the client.
 fn talker() -> Stub {
     Stub {
-        reads: |bytes, fx| {
+        reads: |_, _, bytes, fx| {
             fx.client.pass(bytes, 0..bytes.len());
             fx.broker.put(bytes, b"an answer");
             bytes.len()
@@ -49,22 +53,23 @@ fn talker() -> Stub {
     }
 }
 
-/// Forwards words of four octets, each with more than a socket takes at once, and waits until they
-/// are written.
-fn swelling() -> Stub {
+/// Forwards one word of four octets at a time, with others before it, and reads on when they are
+/// written.
+fn swelling(swells: usize) -> Stub {
     Stub {
-        reads: |bytes, fx| {
+        reads: |stub, from, bytes, fx| {
+            let wire = fx.wire(from.other());
+            assert_eq!(wire.buffered(), 0, "it is not asked before");
             let Some(word) = bytes.get(..4) else { return 0 };
-            fx.broker.put(bytes, &vec![0; SWOLLEN]);
-            fx.broker.put(bytes, word);
+            wire.put(bytes, &vec![0; stub.swells]);
+            wire.put(bytes, word);
             4
         },
+        swells,
         most_backlog: 0,
         ..Stub::default()
     }
 }
-
-const SWOLLEN: usize = 16 << 20;
 
 impl Machine for Stub {
     type Input = &'static str;
@@ -72,13 +77,13 @@ impl Machine for Stub {
 
     fn connected(&mut self, _leg: Leg, _now: Now, _fx: &mut Fx) {}
 
-    fn read(&mut self, _from: Leg, bytes: &[u8], _now: Now, fx: &mut Fx) -> usize {
-        (self.reads)(bytes, fx)
+    fn read(&mut self, from: Leg, bytes: &[u8], _now: Now, fx: &mut Fx) -> usize {
+        (self.reads)(self, from, bytes, fx)
     }
 
-    fn closed(&mut self, _leg: Leg, _now: Now, fx: &mut Fx) {
+    fn closed(&mut self, leg: Leg, _now: Now, fx: &mut Fx) {
         fx.client.put(&[], self.ends_with);
-        self.ended = true;
+        self.ended = Some(leg);
     }
 
     fn input(&mut self, input: &'static str, _now: Now, _fx: &mut Fx) {
@@ -93,8 +98,9 @@ impl Machine for Stub {
         None
     }
 
-    fn wants_read(&self, _leg: Leg, backlog: usize) -> bool {
-        backlog <= self.most_backlog
+    fn wants_read(&self, leg: Leg, backlog: usize) -> bool {
+        let waits = self.waits_for_end == Some(leg) && self.ended.is_none();
+        !waits && backlog <= self.most_backlog
     }
 
     fn accepts(&self) -> bool {
@@ -103,8 +109,9 @@ impl Machine for Stub {
 
     fn flow(&self) -> Flow {
         match self.ended {
-            true => Flow::Finish,
-            false => Flow::Open,
+            Some(Leg::Broker) => Flow::Finish,
+            Some(Leg::Client) => Flow::HalfClosed,
+            None => Flow::Open,
         }
     }
 }
@@ -160,20 +167,59 @@ async fn what_the_broker_said_is_read_to_its_end_though_nothing_can_be_written_t
     );
 }
 
+/// A whole word behind another one, and the beginning of a third, whose end comes alone.
 #[tokio::test]
-async fn what_was_held_back_and_is_not_complete_does_not_stop_the_leg() {
-    let ((client, mut speaking), (broker, mut listening)) = (pair().await, pair().await);
-    let mut drive = session(swelling(), client, broker);
+async fn what_was_held_back_is_offered_again_and_what_is_not_complete_does_not_stop_the_leg() {
+    // More than a socket takes at once, or written before the machine is asked again.
+    for (swells, from) in [
+        (16 << 20, Leg::Client),
+        (16 << 20, Leg::Broker),
+        (0, Leg::Client),
+        (0, Leg::Broker),
+    ] {
+        let ((client, at_client), (broker, at_broker)) = (pair().await, pair().await);
+        let mut drive = session(swelling(swells), client, broker);
+        let task = tokio::spawn(async move { drive.run(std::future::pending()).await });
+        let (mut speaking, mut listening) = match from {
+            Leg::Client => (at_client, at_broker),
+            Leg::Broker => (at_broker, at_client),
+        };
+        let mut heard = vec![0; swells + 4];
+        for (said, words) in [("one two th", &["one ", "two "][..]), ("r ", &["thr "])] {
+            speaking.write_all(said.as_bytes()).await.expect("sent");
+            for word in words {
+                let next = listening.read_exact(&mut heard);
+                let next = tokio::time::timeout(Duration::from_secs(20), next).await;
+                next.expect("it is awake").expect("a word");
+                assert_eq!(heard.get(swells..), Some(word.as_bytes()));
+            }
+            // By now the beginning of the next word has been offered again. Nothing but its end can wake the driver.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        task.abort();
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_client_may_be_what_the_machine_has_waited_for() {
+    let ((client, mut at_client), (broker, mut at_broker)) = (pair().await, pair().await);
+    let patient = Stub {
+        reads: |_, _, bytes, fx| {
+            fx.client.pass(bytes, 0..bytes.len());
+            bytes.len()
+        },
+        waits_for_end: Some(Leg::Broker),
+        ..Stub::default()
+    };
+    let mut drive = session(patient, client, broker);
     let task = tokio::spawn(async move { drive.run(std::future::pending()).await });
-    let mut heard = vec![0; SWOLLEN + 4];
-    speaking.write_all(b"one tw").await.expect("sent");
-    listening.read_exact(&mut heard).await.expect("one");
-    // By now the beginning of the second word has been offered again. Nothing but its end can wake the driver.
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    speaking.write_all(b"o ").await.expect("sent");
-    let second = tokio::time::timeout(Duration::from_secs(5), listening.read_exact(&mut heard));
-    second.await.expect("it is awake").expect("two");
-    assert_eq!(heard.get(SWOLLEN..), Some(&b"two "[..]));
+    at_broker.write_all(b"news").await.expect("sent");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    at_client.shutdown().await.expect("ended");
+    let mut heard = [0; 4];
+    let all = tokio::time::timeout(Duration::from_secs(20), at_client.read_exact(&mut heard));
+    all.await.expect("it is awake").expect("all");
+    assert_eq!(&heard, b"news");
     task.abort();
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use dlx_proxy::net::stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -14,7 +14,13 @@ pub(crate) struct Stream {
     tcp: TcpId,
     end: End,
     resets: bool,
+    /// It keeps what is written until it is flushed, as TLS does: every other connection.
+    keeps: bool,
+    kept: Vec<u8>,
 }
+
+/// So much is taken before a flush.
+const MOST_KEPT: usize = 4096;
 
 impl Stream {
     pub(crate) fn tcp(&self) -> TcpId {
@@ -27,6 +33,26 @@ impl Stream {
             tcp,
             end,
             resets: false,
+            keeps: tcp.0.is_multiple_of(2),
+            kept: Vec::new(),
+        }
+    }
+
+    /// What it keeps could go on its way.
+    pub(crate) fn is_flushable(&self) -> bool {
+        !self.kept.is_empty() && self.is_writable()
+    }
+
+    fn send(&self, bytes: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut all = self.net.lock();
+        let most = all.most.min(bytes.len());
+        match all.write(self.tcp, self.end, &bytes[..most]) {
+            None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            Some(0) => {
+                all.tcps[self.tcp.0].writer = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Some(taken) => Poll::Ready(Ok(taken)),
         }
     }
 
@@ -77,27 +103,36 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let mut all = self.net.lock();
-        let most = all.most.min(bytes.len());
-        match all.write(self.tcp, self.end, &bytes[..most]) {
-            None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-            Some(0) => {
-                all.tcps[self.tcp.0].writer = Some(cx.waker().clone());
-                Poll::Pending
-            }
-            Some(taken) => Poll::Ready(Ok(taken)),
+        if !self.keeps {
+            return self.send(bytes, cx);
         }
+        if self.kept.len() >= MOST_KEPT {
+            ready!(self.as_mut().poll_flush(cx))?;
+        }
+        let taken = bytes.len().min(MOST_KEPT);
+        self.kept.extend_from_slice(&bytes[..taken]);
+        Poll::Ready(Ok(taken))
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.kept.is_empty() {
+            match ready!(self.send(&self.kept, cx)) {
+                Ok(sent) => drop(self.kept.drain(..sent)),
+                Err(error) => {
+                    self.kept.clear();
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.as_mut().poll_flush(cx))?;
         self.net.finish(self.tcp, self.end);
         Poll::Ready(Ok(()))
     }
