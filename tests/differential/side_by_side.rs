@@ -42,7 +42,7 @@ pub(crate) fn side_by_side(name: &str, left: &[Received], right: &[Received]) ->
         });
         lines.flat_map(|line| wrapped(&line)).collect()
     };
-    for (sign, a, b) in aligned(&lines(left), &lines(right)) {
+    for (sign, a, b) in paired(&lines(left), &lines(right)) {
         let _ = writeln!(text, "{sign} {a:<WIDTH$} {sign} {b}");
     }
     for came in left[left.len() - after..].iter().take(CONTEXT) {
@@ -70,44 +70,14 @@ fn wrapped(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// Pairs equal lines (the longest common subsequence); step numbers do not count.
-fn aligned(left: &[String], right: &[String]) -> Vec<(char, String, String)> {
-    let key = |line: &str| match line.strip_prefix('[') {
-        Some(rest) => rest
-            .split_once("] ")
-            .map_or_else(|| line.to_owned(), |(_, rest)| rest.to_owned()),
-        None => line.to_owned(),
+/// Line by line; step numbers do not count.
+fn paired(left: &[String], right: &[String]) -> Vec<(char, String, String)> {
+    let line = |side: &[String], at: usize| side.get(at).cloned().unwrap_or_default();
+    let key = |line: &str| match line.split_once("] ") {
+        Some((step, rest)) if step.starts_with('[') => rest.to_owned(),
+        _ => line.to_owned(),
     };
-    let same = |a: &String, b: &String| key(a) == key(b);
-    // Too long for a table: line by line.
-    if left.len() * right.len() > 4_000_000 {
-        let line = |side: &[String], at: usize| side.get(at).cloned().unwrap_or_default();
-        let rows = (0..left.len().max(right.len())).map(|at| (line(left, at), line(right, at)));
-        return rows
-            .map(|(a, b)| (if same(&a, &b) { ' ' } else { '|' }, a, b))
-            .collect();
-    }
-    let mut length = vec![vec![0usize; right.len() + 1]; left.len() + 1];
-    for i in (0..left.len()).rev() {
-        for j in (0..right.len()).rev() {
-            length[i][j] = match same(&left[i], &right[j]) {
-                true => length[i + 1][j + 1] + 1,
-                false => length[i + 1][j].max(length[i][j + 1]),
-            };
-        }
-    }
-    let (mut i, mut j, mut rows) = (0, 0, Vec::new());
-    while i < left.len() || j < right.len() {
-        if i < left.len() && j < right.len() && same(&left[i], &right[j]) {
-            rows.push((' ', left[i].clone(), right[j].clone()));
-            (i, j) = (i + 1, j + 1);
-        } else if j == right.len() || (i < left.len() && length[i + 1][j] >= length[i][j + 1]) {
-            rows.push(('<', left[i].clone(), String::new()));
-            i += 1;
-        } else {
-            rows.push(('>', String::new(), right[j].clone()));
-            j += 1;
-        }
-    }
-    rows
+    let rows = (0..left.len().max(right.len())).map(|at| (line(left, at), line(right, at)));
+    rows.map(|(a, b)| (if key(&a) == key(&b) { ' ' } else { '|' }, a, b))
+        .collect()
 }
