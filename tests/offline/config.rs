@@ -75,49 +75,6 @@ fn the_defaults_name_every_setting_and_no_other() {
 }
 
 #[test]
-fn the_defaults_are_those_of_the_design() {
-    let config = Config::default();
-    insta::assert_snapshot!(config.to_toml(), @r#"
-    listen = "127.0.0.1:5673"
-    listen-tls = ""
-    listen-proxy-protocol = []
-    admin = "127.0.0.1:15673"
-    admin-tls = ""
-    admin-api = true
-    upstream = "amqp://guest:***@127.0.0.1:5672"
-    upstream-proxy-protocol = "off"
-    upstream-order = "round-robin"
-    management-url = ""
-    vhosts = ["/"]
-    ready-when-refused = false
-    prefix = "dlx-proxy"
-    upstream-ca-file = ""
-    upstream-tls-name = ""
-    upstream-cert-file = ""
-    upstream-key-file = ""
-    upstream-tls-verify = true
-    tls-cert-file = ""
-    tls-key-file = ""
-    tls-client-ca-file = ""
-    tls-client-auth = "off"
-    mode = "full"
-    declares = "strict"
-    history = "continue"
-    on-unroutable = "park"
-    stamp = false
-    give-up-after = "1m"
-    error-headers = ["x-exception-message", "MT-Fault-Message", "NServiceBus.ExceptionInfo.Message", "x-exception-stacktrace", "MT-Fault-ExceptionType"]
-    on-dead-letter = ""
-    intake-queue-type = "quorum"
-    memory = "1GiB"
-    max-connections = "auto"
-    drain-timeout = "25s"
-    log-format = "text"
-    log-level = "info"
-    "#);
-}
-
-#[test]
 fn the_file_of_defaults_is_the_defaults() {
     let file = File::new("defaults", DEFAULT_TOML);
     assert_eq!(
