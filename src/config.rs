@@ -96,7 +96,7 @@ pub struct Reloadable {
     #[serde(skip)]
     pub retained_bytes: usize,
     pub max_admin_connections: usize,
-    pub max_looks: usize,
+    pub max_browses: usize,
     pub error_headers: ErrorHeaders,
     #[serde(flatten)]
     pub tls: tls::Settings,

@@ -110,15 +110,15 @@ pub(crate) fn basic(user: &[u8], password: &[u8]) -> String {
     format!("Basic {credentials}")
 }
 
-pub(crate) fn escaped(octets: &[u8]) -> String {
-    percent_encode(octets, ESCAPED).to_string()
+pub(crate) fn escaped(bytes: &[u8]) -> String {
+    percent_encode(bytes, ESCAPED).to_string()
 }
 
 pub(crate) async fn body(body: Incoming, longest: usize) -> Result<Vec<u8>, BadBody> {
     let mut body = Limited::new(body, longest);
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
-        octets.extend_from_slice(frame?.data_ref().unwrap_or(&Bytes::new()));
+        bytes.extend_from_slice(frame?.data_ref().unwrap_or(&Bytes::new()));
     }
-    Ok(octets)
+    Ok(bytes)
 }

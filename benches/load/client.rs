@@ -24,7 +24,7 @@ use crate::settings::Address;
 
 /// The channel of all that is measured.
 const CHANNEL: ChannelId = ChannelId(1);
-/// Octets of every body; the first eight carry a number, see [`Event::Message`].
+/// Bytes of every body; the first eight carry a number, see [`Event::Message`].
 pub(crate) const BODY: usize = 100;
 /// Longer silence than this is a failure, not a slow broker.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ pub(crate) struct Writer(TcpStream);
 
 /// What a channel in use hears.
 pub(crate) enum Event {
-    /// A message, whole: its tag and the first eight octets of its body.
+    /// A message, whole: its tag and the first eight bytes of its body.
     Message(DeliveryTag, u64),
     /// The broker's `basic.ack` to a publisher.
     Confirmed(Settle),
@@ -174,7 +174,7 @@ impl Connection {
         let whole = loop {
             match self.front() {
                 Front::Whole(_, _, whole) => break whole,
-                Front::Unterminated(head) => bail!("a frame without its end octet: {head:?}"),
+                Front::Unterminated(head) => bail!("a frame without its end byte: {head:?}"),
                 Front::Short | Front::Part(_) => self.fill()?,
             }
         };

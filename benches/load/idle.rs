@@ -49,10 +49,10 @@ impl Bench {
         for (name, bound, each) in [("plain", "16", plain), ("TLS", "48", encrypted)] {
             match each {
                 None => continue,
-                Some(Ok(octets)) => table.row(vec![
+                Some(Ok(bytes)) => table.row(vec![
                     name.to_owned(),
                     report::number(count as f64),
-                    report::number(octets / 1024.0),
+                    report::number(bytes / 1024.0),
                     bound.to_owned(),
                 ]),
                 Some(Err(error)) => {
@@ -77,8 +77,8 @@ impl Bench {
                 let mut table = Table::new(["", "memory in MiB"]);
                 let figures = [("none waits".to_owned(), before)];
                 let waiting = format!("{} wait", report::number(count as f64));
-                for (name, octets) in figures.into_iter().chain([(waiting, after)]) {
-                    table.row(vec![name, report::number(octets / 1024.0 / 1024.0)]);
+                for (name, bytes) in figures.into_iter().chain([(waiting, after)]) {
+                    table.row(vec![name, report::number(bytes / 1024.0 / 1024.0)]);
                 }
                 println!("\nRetries that wait: memory of the proxy (VmRSS)\n{table}");
             }
@@ -90,7 +90,7 @@ impl Bench {
     }
 }
 
-/// Octets of the proxy's memory for each.
+/// Bytes of the proxy's memory for each.
 fn of_connections(route: &Route, count: u64) -> anyhow::Result<f64> {
     let limit = descriptors()?;
     ensure!(
@@ -138,7 +138,7 @@ fn descriptors() -> anyhow::Result<u64> {
     }
 }
 
-/// Octets of its memory before and after so many messages were sent away to wait.
+/// Bytes of its memory before and after so many messages were sent away to wait.
 fn of_retries(route: &Route, broker: &Address, count: u64) -> anyhow::Result<[f64; 2]> {
     let delay_queue = format!("{PREFIX}.delay.{DELAY}");
     let clean = || -> anyhow::Result<()> {

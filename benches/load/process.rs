@@ -200,12 +200,12 @@ impl Process {
         cpu(self.child.id())
     }
 
-    /// The memory that it has now, in octets.
+    /// The memory that it has now, in bytes.
     pub(crate) fn memory(&self) -> anyhow::Result<f64> {
         self.status("VmRSS:")
     }
 
-    /// The most memory that it has had since it began, or since [`Process::forget_peak`], in octets.
+    /// The most memory that it has had since it began, or since [`Process::forget_peak`], in bytes.
     pub(crate) fn peak_memory(&self) -> anyhow::Result<f64> {
         self.status("VmHWM:")
     }

@@ -38,7 +38,7 @@ impl Live {
             max_connections,
             retained_bytes,
             max_admin_connections,
-            max_looks,
+            max_browses,
             error_headers,
             tls,
             drain_timeout,
@@ -51,7 +51,7 @@ impl Live {
         let permits = descriptors::permits(*max_connections, *max_admin_connections);
         self.permits.resize(permits);
         self.admin_rooms.change(*max_admin_connections);
-        self.looks.change(*max_looks, error_headers.clone());
+        self.looks.change(*max_browses, error_headers.clone());
         self.certificates.change(tls, uses);
         self.drain.set_grace(*drain_timeout);
         warn_of(&config.notes());

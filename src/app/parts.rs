@@ -118,7 +118,7 @@ pub(super) fn management(config: &Config, tls: Option<Connector>) -> Option<mana
 
 pub(super) fn hook(config: &Config, tls: Option<Connector>) -> Option<hook::Server> {
     let url = config.on_dead_letter.as_ref()?;
-    let octets = |text: &str| Bytes::copy_from_slice(text.as_bytes());
+    let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
     let user = url.user.as_ref();
     Some(hook::Server {
         place: Place {
@@ -127,7 +127,7 @@ pub(super) fn hook(config: &Config, tls: Option<Connector>) -> Option<hook::Serv
             tls,
         },
         target: url.path.clone(),
-        login: user.map(|(user, password)| (octets(user), octets(password.reveal()))),
+        login: user.map(|(user, password)| (bytes(user), bytes(password.reveal()))),
     })
 }
 

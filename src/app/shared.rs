@@ -131,7 +131,7 @@ impl<'a> Shared<'a> {
         let looks = Looks::new(
             walks,
             limits.clone(),
-            Permits::new(config.reloadable.max_looks),
+            Permits::new(config.reloadable.max_browses),
             config.reloadable.error_headers.clone(),
             metrics.clone(),
         );

@@ -36,7 +36,7 @@ impl Access {
         name: &str,
     ) -> Result<Connection, lapin::Error> {
         let node = &address.node;
-        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let uri = AMQPUri {
             scheme: AMQPScheme::AMQP,
             authority: AMQPAuthority {

@@ -44,13 +44,13 @@ const REDRIVES: List = List {
 };
 const HANDLED: List = List {
     name: "queues",
-    usual: "state,queue,cause,target,leads-to,retries,told-by,told-seconds,own-arguments",
+    usual: "state,queue,cause,target,leads-to,retries,reported-by,reported-seconds,own-arguments",
     more: "causes",
 };
 
 pub const WAITING: List = List {
     name: "delay-queues",
-    usual: "vhost,queue,waiting,leaving,looked-at",
+    usual: "vhost,queue,waiting,leaving,scanned",
     more: "queues,intake",
 };
 pub const RELEASED: List = List {

@@ -145,7 +145,7 @@ impl Redrives {
         let stopped = ended
             .as_ref()
             .and_then(|ended| Some(ended.as_ref().ok()?.stopped));
-        if let Some(Stopped::Messages | Stopped::Octets) = stopped {
+        if let Some(Stopped::Messages | Stopped::Bytes) = stopped {
             self.metrics.limit_met(Limit::RedriveHeld);
         }
         if let Some(shown) = self.book().ended(id, ended, now.wall) {

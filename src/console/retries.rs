@@ -104,7 +104,7 @@ impl Place {
             bounds: Bounds {
                 messages,
                 held: MOST_ASIDE,
-                octets: u64::MAX,
+                bytes: u64::MAX,
                 time: Duration::MAX,
             },
             task,

@@ -10,9 +10,9 @@ use crate::amqp::ids::Vhost;
 use crate::known::Told;
 use crate::machine::{DeadLetter, Wall};
 
-/// Per POST. A single dead letter may exceed the octets.
+/// Per POST. A single dead letter may exceed the bytes.
 pub(super) const MOST_LETTERS: usize = 100;
-const MOST_OCTETS: usize = 256 << 10;
+const MOST_BYTES: usize = 256 << 10;
 
 const HEAD: &[u8] = b"{\"dead-letters\":[";
 const TAIL: &[u8] = b"]}";
@@ -74,7 +74,7 @@ impl Waiting {
                 told: Told::of(*at, dead),
             };
             let told = serde_json::to_vec(&posted).unwrap_or_default();
-            let is_full = letters >= MOST_LETTERS || body.len() + told.len() > MOST_OCTETS;
+            let is_full = letters >= MOST_LETTERS || body.len() + told.len() > MOST_BYTES;
             if letters > 0 && is_full {
                 break;
             }
@@ -118,7 +118,7 @@ mod tests {
             reason: Reason::Rejected,
             exchange: name(b"dlx"),
             routing_key: name(b"k"),
-            octets: 7,
+            bytes: 7,
             outcome: Outcome::Confirmed,
             by: None,
         })
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_bounded_by_number_and_by_octets() {
+    fn a_batch_is_bounded_by_number_and_by_bytes() {
         let mut waiting = Waiting::default();
         for _ in 0..MOST_LETTERS + 1 {
             add(&mut waiting, &dead(b"q"), 1000);
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!((waiting.len(), waiting.taken()), (1, MOST_LETTERS));
         assert_eq!(waiting.take().expect("one").letters, 1);
 
-        // Each octet of a hostile name takes six.
+        // Each byte of a hostile name takes six.
         let long = Arc::new(DeadLetter {
             exchange: name(&[1; 255]),
             routing_key: name(&[1; 255]),
@@ -153,7 +153,7 @@ mod tests {
             add(&mut waiting, &long, 1000);
         }
         let batch = waiting.take().expect("some");
-        assert!(batch.letters < MOST_LETTERS && batch.body.len() <= MOST_OCTETS + 1 + TAIL.len());
+        assert!(batch.letters < MOST_LETTERS && batch.body.len() <= MOST_BYTES + 1 + TAIL.len());
     }
 
     #[test]

@@ -28,8 +28,8 @@ async fn server(mut answers: Vec<&'static str>) -> (Server, mpsc::UnboundedRecei
             };
             let body = loop {
                 let mut read = [0; 4096];
-                let octets = stream.read(&mut read).await.expect("a request");
-                request += std::str::from_utf8(&read[..octets]).expect("text");
+                let bytes = stream.read(&mut read).await.expect("a request");
+                request += std::str::from_utf8(&read[..bytes]).expect("text");
                 if let Some(body) = whole(&request) {
                     break body;
                 }
@@ -81,7 +81,7 @@ fn add(hook: &Hook, number: usize) {
             reason: Reason::Expired,
             exchange: ShortStr::EMPTY,
             routing_key: ShortStr::EMPTY,
-            octets: 0,
+            bytes: 0,
             outcome: Outcome::Confirmed,
             by: None,
         };
@@ -90,7 +90,7 @@ fn add(hook: &Hook, number: usize) {
 }
 
 fn letters(body: &str) -> usize {
-    body.matches("\"octets\"").count()
+    body.matches("\"bytes\"").count()
 }
 
 fn count(metrics: &Metrics, sample: &str) -> String {

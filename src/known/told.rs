@@ -17,8 +17,8 @@ pub(crate) struct Told {
     /// Where it went, or should have gone.
     exchange: String,
     routing_key: String,
-    /// How many octets its body has.
-    octets: usize,
+    /// How many bytes its body has.
+    bytes: usize,
     outcome: &'static str,
     /// Of an outcome that is not `confirmed`.
     cause: Option<&'static str>,
@@ -45,7 +45,7 @@ impl Told {
             reason,
             exchange,
             routing_key,
-            octets,
+            bytes,
             outcome,
             by,
         } = dead;
@@ -61,7 +61,7 @@ impl Told {
             reason: reason.as_str(),
             exchange: exchange.to_string(),
             routing_key: routing_key.to_string(),
-            octets: *octets,
+            bytes: *bytes,
             outcome,
             cause: cause.copied().map(Cause::as_str),
             rejected_by: by.as_deref().map(RejectedBy::of),

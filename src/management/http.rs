@@ -15,9 +15,9 @@ use crate::http::{self, BadBody, Failed, Login, Place, Requests};
 
 /// For all answers of one connection together.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Octets of one answer: a hundred thousand bindings.
+/// Bytes of one answer: a hundred thousand bindings.
 const LONGEST_ANSWER: usize = 32 << 20;
-/// Octets of a health check: two alarms per node.
+/// Bytes of a health check: two alarms per node.
 const LONGEST_CHECK: usize = 1 << 20;
 const PIECES: usize = 4;
 
@@ -226,8 +226,8 @@ impl Read for Pieces {
                 None => return Ok(0),
             }
         }
-        let octets = (&*self.piece).read(into)?;
-        self.piece.advance(octets);
-        Ok(octets)
+        let bytes = (&*self.piece).read(into)?;
+        self.piece.advance(bytes);
+        Ok(bytes)
     }
 }

@@ -219,6 +219,6 @@ impl TryFrom<String> for ShortName {
 
     fn try_from(name: String) -> Result<ShortName, &'static str> {
         let name = ShortStr::copy(name.as_bytes());
-        name.map(ShortName).ok_or("a name of over 255 octets")
+        name.map(ShortName).ok_or("a name of over 255 bytes")
     }
 }

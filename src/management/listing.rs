@@ -27,7 +27,7 @@ use crate::net::clock::{Clock, SystemClock};
 use crate::net::question::Question;
 use crate::objects::{Names, QueueType};
 use crate::registry::catalogue::fact::Source;
-use crate::registry::catalogue::{self, Catalogue, Told};
+use crate::registry::catalogue::{self, Catalogue, Report};
 use crate::registry::{Declared, Form};
 
 use super::http::{Connection, NoAnswer};
@@ -238,7 +238,7 @@ impl Learner {
             None => QueueType::Default,
         };
         let declared = Declared::of_queue(form, queue_type, &self.names);
-        let told = Told::Declared(Arc::new(declared));
+        let told = Report::Declared(Arc::new(declared));
         let source = Source::Management;
         self.catalogue.learn(&self.vhost, &queue, &told, source, at);
     }

@@ -133,8 +133,8 @@ impl Scene {
                 said.lock().expect("no panic").connections += 1;
                 tokio::spawn(async move {
                     let mut request = Vec::new();
-                    while let Ok(octet) = stream.read_u8().await {
-                        request.push(octet);
+                    while let Ok(byte) = stream.read_u8().await {
+                        request.push(byte);
                         if !request.ends_with(b"\r\n\r\n") {
                             continue;
                         }
@@ -206,9 +206,9 @@ impl Said {
 }
 
 fn ok(body: &str) -> String {
-    let octets = body.len();
+    let bytes = body.len();
     format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {octets}\r\n\r\n{body}"
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {bytes}\r\n\r\n{body}"
     )
 }
 

@@ -33,5 +33,5 @@ fn words(key: &[u8]) -> Vec<&[u8]> {
     if key.is_empty() {
         return Vec::new();
     }
-    key.split(|octet| *octet == b'.').collect()
+    key.split(|byte| *byte == b'.').collect()
 }

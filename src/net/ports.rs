@@ -17,7 +17,7 @@ use crate::tls::Acceptor;
 /// After a failed accept (no file descriptors left), so that some can be closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const UNIX: &str = "unix:";
-/// `sun_path` has 108 octets with the final 0.
+/// `sun_path` has 108 bytes with the final 0.
 const LONGEST_PATH: usize = 107;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -89,7 +89,7 @@ pub async fn read(stream: &mut impl Peek) -> Result<Header, BadHeader> {
         let mut ahead = [0; LONGEST_LINE];
         let came = stream.peek(&mut ahead[header.len()..]).await?;
         let came = &ahead[header.len()..][..came];
-        let line = came.iter().position(|octet| *octet == b'\n');
+        let line = came.iter().position(|byte| *byte == b'\n');
         let (read, more) = (header.len(), line.map_or(came.len(), |at| at + 1));
         // Nothing came: the connection has ended, as the read says.
         header.resize(read + more.max(1), 0);

@@ -55,7 +55,7 @@ pub fn plain(stream: TcpStream) -> Plain {
     Either::Left(stream)
 }
 
-/// Waits for the peer's first octet without reading it. `false`: the peer has ended its side first,
+/// Waits for the peer's first byte without reading it. `false`: the peer has ended its side first,
 /// as far as this kind of connection shows.
 ///
 /// # Errors

@@ -65,9 +65,9 @@ impl Watch {
         }
     }
 
-    fn written(&mut self, octets: usize) {
+    fn written(&mut self, bytes: usize) {
         if let Stage::Greeting(before) = self.stage {
-            self.stage = match before + octets {
+            self.stage = match before + bytes {
                 enough if enough >= HEADER => Stage::Asked(self.nodes.now()),
                 few => Stage::Greeting(few),
             };
@@ -170,8 +170,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        if let (Poll::Ready(Ok(octets)), Some(watch)) = (&written, self.unknown()) {
-            watch.written(*octets);
+        if let (Poll::Ready(Ok(bytes)), Some(watch)) = (&written, self.unknown()) {
+            watch.written(*bytes);
         }
         written
     }

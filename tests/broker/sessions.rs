@@ -164,7 +164,7 @@ async fn bodies_pass_byte_by_byte_in_frames_as_small_as_was_agreed() {
             };
             let mut client =
                 Raw::open(&way.broker, way.proxy.address.port(), &way.vhost, wanted).await;
-            // Around one frame, which takes 8 octets more than its payload, and many.
+            // Around one frame, which takes 8 bytes more than its payload, and many.
             let max = frame_max as usize;
             let lens = [0, 1, max - 9, max - 8, max - 7, 10 * max].into_iter();
             let lens = lens.chain((max > LARGEST / 256).then_some(LARGEST));

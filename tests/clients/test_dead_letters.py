@@ -40,7 +40,7 @@ def test_a_look_changes_nothing(scene, name):
     shown = look(scene, looked, f"/{last['id']}")
 
     assert listed["queue-type"] == KINDS[name]["kind"]
-    assert (listed["looked-at"], listed["matched"], listed["stopped"], len(listed["dead-letters"])) == (6, 6, "end", 6)
+    assert (listed["scanned"], listed["matched"], listed["stopped"], len(listed["dead-letters"])) == (6, 6, "end", 6)
     assert [letter["position"] for letter in listed["dead-letters"]] == [1, 2, 3, 4, 5, 6]
     deaths = [(orders, "rejected"), (slow, "expired")]
     if name == "stream" and not broker.is_4x:
@@ -75,7 +75,7 @@ def test_a_look_at_some_of_what_came_back_keeps_their_order(scene, priorities):
     for queue in (looked, left):
         for _ in range(3):
             answer = look(scene, queue, "/groups")
-            assert (answer["ready"], answer["looked-at"]) == (40, 40)
+            assert (answer["ready"], answer["scanned"]) == (40, 40)
     add(range(40, 45))
     answer = look(scene, looked, limit=20)
     assert answer["stopped"] == "enough"
@@ -104,7 +104,7 @@ def test_filters_and_pages(scene):
         assert numbers(scene, queue, **parameters) == expected, parameters
     for (limit, offset), expected in (((2, 0), ([1, 2], 2, "enough")), ((2, 4), ([5, 6], 6, "end")), ((2, 9), ([], 6, "end"))):
         answer = look(scene, queue, limit=limit, offset=offset)
-        assert ([letter["position"] for letter in answer["dead-letters"]], answer["looked-at"], answer["stopped"]) == expected, answer
+        assert ([letter["position"] for letter in answer["dead-letters"]], answer["scanned"], answer["stopped"]) == expected, answer
 
 
 def test_who_may_not(scene):
@@ -185,14 +185,14 @@ def test_the_command_line(scene):
 
 def test_what_others_hold_is_missed_by_a_word_and_an_exit_code(own):
     """A consumer, one that is alone, and somebody who looks at the same time."""
-    own.restart(look_timeout="1s", max_looks=2)
+    own.restart(browse_timeout="1s", max_browses=2)
     queue = own.fill(own.queue("dead", kind="quorum"), [b"m"] * 20)
     with own.via.direct.channel() as other:
         other.basic_qos(prefetch_count=5)
         other.basic_consume(queue, lambda *_: None)
         own.has(queue, 15)
         answer = look(own, queue)
-        assert (answer["stopped"], answer["looked-at"]) == ("others", 15), answer
+        assert (answer["stopped"], answer["scanned"]) == ("others", 15), answer
         held = "dlx-proxy: another consumer takes messages from this queue: what it holds is not shown"
         for what in ("export", "list", "groups"):
             code, _, said = command(own, what, "--queue", queue)
@@ -205,9 +205,9 @@ def test_what_others_hold_is_missed_by_a_word_and_an_exit_code(own):
             own.publish("", alone)
         own.has(alone, 2)
         answer = look(own, alone)
-    assert (answer["looked-at"], answer["stopped"], answer["consumers"]) == (0, "time", 1), answer
+    assert (answer["scanned"], answer["stopped"], answer["consumers"]) == (0, "time", 1), answer
     assert answer["notes"][0].startswith("none of 2 messages came in time"), answer
-    assert own.proxy.metric("dlx_proxy_limits_met_total", limit="look-timeout") == 1
+    assert own.proxy.metric("dlx_proxy_limits_met_total", limit="browse-timeout") == 1
 
 
 @pytest.mark.parametrize("durable", [True, False])

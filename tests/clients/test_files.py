@@ -17,7 +17,7 @@ from scene import user
 
 MIB = 1 << 20
 LINE = b'{"raw-properties":"0000","body":{"encoding":"text","text":"","cut":false}}\n'
-SIZED = lambda octets: struct.pack(">I", len(octets)) + octets
+SIZED = lambda bytes: struct.pack(">I", len(bytes)) + bytes
 TABLE = lambda name, value: bytes([len(name)]) + name + value
 
 
@@ -68,7 +68,7 @@ def test_what_was_exported_comes_back_as_it_was(scene):
 
 def test_an_export_that_is_not_whole_says_so(own):
     """By its last line, by what the command says beside, and by its exit code."""
-    own.restart(look_limit=10)
+    own.restart(browse_limit=10)
     queue = own.fill(own.queue("dead"), [b"m"] * 10)
 
     def exported(*words):
@@ -86,7 +86,7 @@ def test_an_export_that_is_not_whole_says_so(own):
     with live(own.via, of_queue(own.via, queue, "/dead-letters/export")) as answer:
         *messages, last = answer.read().decode().splitlines()
     end = json.loads(last)["end"]
-    assert (len(messages), end["stopped"], end["looked-at"], end["ready"]) == (10, "messages", 10, 12), end
+    assert (len(messages), end["stopped"], end["scanned"], end["ready"]) == (10, "messages", 10, 12), end
 
 
 def test_two_exports_of_a_queue_have_all_of_it(own):
@@ -172,9 +172,9 @@ def test_the_threads_of_sessions_do_not_work_for_the_admin_port(own):
 
 def test_memory_of_files_is_within_the_formula_of_the_documents(own):
     """Exports of a queue that nobody reads, then imports that would fill the memory with lines."""
-    look_bytes, looks = 16, 4
-    own.restart(look_bytes=f"{look_bytes}MiB", max_looks=looks, admin_timeout="1m")
-    pid, queue = own.proxy.process.pid, own.fill(own.queue("dead", kind="classic"), [b"\t" * (MIB - 1000)] * look_bytes)
+    browse_bytes, looks = 16, 4
+    own.restart(browse_bytes=f"{browse_bytes}MiB", max_browses=looks, admin_timeout="1m")
+    pid, queue = own.proxy.process.pid, own.fill(own.queue("dead", kind="classic"), [b"\t" * (MIB - 1000)] * browse_bytes)
     idle = memory(pid, "VmRSS")
     asked = request(own.via, of_queue(own.via, queue, "/dead-letters/export"))
     head = f"GET {asked.selector} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {asked.get_header('Authorization')}\r\n\r\n".encode()
@@ -188,12 +188,12 @@ def test_memory_of_files_is_within_the_formula_of_the_documents(own):
             client.sendall(head)
             begun.append(client.recv(12))
         assert {b"HTTP/1.1 200"} <= {*begun} <= {b"HTTP/1.1 200", b"HTTP/1.1 503"}, begun
-    body = LINE * ((look_bytes * MIB - 1000) // len(LINE)) + b"x"
+    body = LINE * ((browse_bytes * MIB - 1000) // len(LINE)) + b"x"
     with ThreadPoolExecutor() as threads:
         assert {file.result() for file in [threads.submit(send, own, queue, body) for _ in range(4)]} == {400}
     until(lambda: command(own, "export", "--queue", queue, "--limit", "1")[0] == 0, "room for an export: none of it is held any more")
-    formula = "+ 3 × look-bytes + 4 × the largest dead letter + max-looks × 8 MiB, if the admin port has its API"
+    formula = "+ 3 × browse-bytes + 4 × the largest dead letter + max-browses × 8 MiB, if the admin port has its API"
     assert formula in (REPOSITORY / "docs/sizing.md").read_text()
-    bound, most = 3 * look_bytes + 4 * 1 + 8 * looks + (14 + 4) * 32 / 1024, memory(pid, "VmHWM") - idle
+    bound, most = 3 * browse_bytes + 4 * 1 + 8 * looks + (14 + 4) * 32 / 1024, memory(pid, "VmHWM") - idle
     print(f"{own.via.broker.version}: {idle:.0f} MiB idle, {most:.0f} more with exports and imports; the formula says {bound:.0f}")
     assert most <= bound

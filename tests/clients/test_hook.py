@@ -57,7 +57,7 @@ def test_the_server_is_told_of_each_dead_letter(own):
     letter, parked = server.told()[0], server.told()[-1]
     assert letter.items() >= {
         "vhost": own.via.vhost, "queue": source, "reason": "rejected", "exchange": "", "routing-key": dead, "outcome": "confirmed", "cause": None,
-        "octets": len(b"secret body"),
+        "bytes": len(b"secret body"),
     }.items()
     assert letter["rejected-by"]["user"] == own.via.broker.user
     assert "secret body" not in json.dumps(server.told())

@@ -97,7 +97,7 @@ def test_from_a_queue_to_a_redrive_that_is_done(at, scene):
     page.until(lambda: page.run("document.querySelectorAll('tbody tr').length") == 2, "those of tenant 2")
 
     page.click("td[data-label=Preview] a", '"number": 2')
-    page.reads("Story", f"rejected in queue {orders}", "Body", "JSON", "tenant", "x-exception-message", "correlation")
+    page.reads("History", f"rejected in queue {orders}", "Body", "JSON", "tenant", "x-exception-message", "correlation")
     page.click("summary", "Redrive this message")
     page.reads("Where to")
     fits(page, "message")
@@ -182,7 +182,7 @@ def test_without_a_mouse(at, scene):
     page.reads("Messages in")
     page.tab_to("td a", "number")
     page.press("Enter")
-    page.reads("Story")
+    page.reads("History")
     page.tab_to("pre.body")
     page.tab_to("summary", "Redrive")
     page.press("Enter")
@@ -199,7 +199,7 @@ def test_without_a_mouse(at, scene):
     until(lambda: scene.depth(orders) == 1, "it went")
 
 
-@pytest.mark.parametrize("what", ["text", "octets"])
+@pytest.mark.parametrize("what", ["text", "bytes"])
 def test_nothing_of_a_stranger_acts(at, scene, what):
     dead, odd = scene.queue(f"dead {SCRIPT}\u202e", kind="classic"), SCRIPT.encode() if what == "text" else ODD
     dlx = scene.exchange("dlx")
@@ -212,7 +212,7 @@ def test_nothing_of_a_stranger_acts(at, scene, what):
         raw.send(*publish(1, dlx, odd, odd, fields + [("x-death", b"A", [(b"S", odd)])]))
         raw.send(*publish(1, dlx, odd, b"{}", [("x-death", b"A", [(b"F", [("queue", b"S", ODD), ("reason", b"S", "maxlen"), ("count", b"l", 1)])])]))
         scene.has(dead, 3)
-    # Links and forms carry the octets of a source whose name is not UTF-8.
+    # Links and forms carry the bytes of a source whose name is not UTF-8.
     page = at(queue_at(scene.via, dead, "/messages?reason=maxlen&source=" + urllib.parse.quote(ODD)))
     page.click("summary", "Purge the messages that the filter takes")
     page.click("button", "Dry run")
@@ -224,7 +224,7 @@ def test_nothing_of_a_stranger_acts(at, scene, what):
     page.reads("Messages in")
     fits(page, f"hostile-list-{what}", LOOKS[:1] + LOOKS[-1:])
     page.click("td[data-label=Preview] a")
-    page.reads("Story", "<script>")
+    page.reads("History", "<script>")
     fits(page, f"hostile-message-{what}", LOOKS[:1] + LOOKS[-1:])
     page.click("summary", "Redrive this message")
     page.click("label", "to a queue")

@@ -77,7 +77,7 @@ def test_the_broker_sees_the_client_itself_or_whom_a_trusted_neighbour_names(nod
             assert raw.everything() == b""
         proxy.says(problem)
     assert proxy.event("header_refused") == 2
-    # Who is not trusted is not believed: its octets are no AMQP, and are answered by the header of the protocol that the broker speaks.
+    # Who is not trusted is not believed: its bytes are no AMQP, and are answered by the header of the protocol that the broker speaks.
     proxy = start(listen_proxy_protocol="10.0.0.0/8")
     with client(node, proxy.address, first=SAID, greet=False) as raw:
         assert raw.everything() in (b"AMQP\0\0\x09\x01", b"AMQP\3\1\0\0")

@@ -94,7 +94,7 @@ def test_a_filter_and_an_id_mean_the_same_messages_for_all(scene):
 
 
 def test_a_filter_finds_what_is_meant_in_a_long_queue(scene):
-    """More messages stay than a look passes (`look-limit`), and they stay in their order."""
+    """More messages stay than a look passes (`browse-limit`), and they stay in their order."""
     count, every = 12_000, 60
     queue, other = scene.queue("dead", kind="quorum"), scene.queue("other", kind="classic")
     meant = set(range(every - 1, count, every))

@@ -76,7 +76,7 @@ def test_what_waits_is_listed_and_released(own):
     done = time.time()
     said = retries(own, "list")
     assert said["delay-queues"] == [
-        {"vhost": own.via.vhost, "queue": DELAY, "delay-ms": MINUTES, "waiting": 14, "leaving": None, "looked-at": 14, "has-delivery-limit": False}]
+        {"vhost": own.via.vhost, "queue": DELAY, "delay-ms": MINUTES, "waiting": 14, "leaving": None, "scanned": 14, "has-delivery-limit": False}]
     assert [(of["queue"], of["messages"], of["attempts"], of["overdue"]) for of in said["queues"]] == [(jobs, 2, [1, 1], 0), (orders, 12, [1, 1], 0)]
     for of in said["queues"]:
         due = [datetime.datetime.fromisoformat(of[name].replace("Z", "+00:00")).timestamp() - MINUTES / 1000 for name in ("earliest", "latest")]
@@ -91,7 +91,7 @@ def test_what_waits_is_listed_and_released(own):
     assert next(line.split() for line in table.splitlines() if DELAY in line) == [own.via.vhost, DELAY, "2", "0"], error
     # To look changes nothing: more often than the delivery limit that 4.x gives a queue that says none.
     for _ in range(25):
-        assert retries(own, "list")["delay-queues"][0]["looked-at"] == 2
+        assert retries(own, "list")["delay-queues"][0]["scanned"] == 2
         own.has(DELAY, 2)
     for attempt in (1, 2):
         assert moved(own, "release") == (2, 0)

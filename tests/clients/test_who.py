@@ -70,7 +70,7 @@ def test_what_dies_is_shown_live_and_goes_on(own):
         told = event(stream)
         assert told["event"] == "death" and int(told["id"]) > int(begun["id"]), told
         death = json.loads(told["data"])
-        assert (death["queue"], death["reason"], death["routing-key"], death["octets"], death["outcome"]) == (orders, "rejected", dead, 4, "confirmed"), death
+        assert (death["queue"], death["reason"], death["routing-key"], death["bytes"], death["outcome"]) == (orders, "rejected", dead, 4, "confirmed"), death
         assert death["rejected-by"]["connection"] == NAME, death
     assert own.get(dead).properties.headers["x-rejected-by"] == "me", "nobody asked, so nothing is said"
     own.die(orders)

@@ -130,8 +130,8 @@ impl Names {
     }
 }
 
-fn is_word(octet: u8) -> bool {
-    octet.is_ascii_alphanumeric() || b"_.-".contains(&octet)
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)
 }
 
 /// Unlike any other of this process and, very likely, of others on the same broker.

@@ -53,7 +53,7 @@ pub(crate) struct Partial {
     frame: Frame,
     length: u64,
     body: Bytes,
-    /// Octets of each frame of the body.
+    /// Bytes of each frame of the body.
     pieces: Vec<String>,
 }
 

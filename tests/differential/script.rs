@@ -36,7 +36,7 @@
 //! a open raw                      # only the socket; nothing is answered or opened by itself. Then e.g. `a raw "AMQP\x00\x00\x09\x01"`,
 //!                                 # `a.0 expect connection.start`, `a.0 > connection.start-ok …`
 //! a raw "\x01\x00"                # bytes as they are
-//! a.1 frame 2 "\x00\x3c"          # a frame of that type with that payload (a name in it is 6 octets longer than it looks)
+//! a.1 frame 2 "\x00\x3c"          # a frame of that type with that payload (a name in it is 6 bytes longer than it looks)
 //! a hold                          # keeps back what is sent from here on; `a send`: in one piece. Channels must be open before
 //! a stop-reading                  # nor does the client answer a close then; `a read`
 //! a drop                          # closes the socket without a word

@@ -55,7 +55,7 @@ pub(crate) struct Source {
     pub persistent: bool,
     /// How many messages there will be.
     pub number: usize,
-    /// Octets that follow the number in a body.
+    /// Bytes that follow the number in a body.
     pub padding: usize,
     /// Declared past the proxy: RabbitMQ's own dead-lettering, to compare with.
     pub is_native: bool,
@@ -431,7 +431,7 @@ impl fmt::Debug for Ledger {
 
 /// A body begins with the source's name and the number.
 pub(crate) fn source_and_number(body: &[u8]) -> Option<(&str, usize)> {
-    let mut words = body.split(|octet| *octet == b' ');
+    let mut words = body.split(|byte| *byte == b' ');
     let mut word = || std::str::from_utf8(words.next()?).ok();
     Some((word()?, word()?.parse().ok()?))
 }

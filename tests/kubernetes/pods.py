@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cable import Cable, pump
 from lab import BINARY, until
-from rendered import FILE, environment, octets, pod, proxy
+from rendered import FILE, environment, bytes, pod, proxy
 
 HERE = Path(__file__).resolve().parent
 OUTSIDE, BROKER = "127.0.0.7", "127.0.0.8"
@@ -78,7 +78,7 @@ class Pod:
     # === the container
 
     def start(self):
-        limit = octets(self.container["resources"]["limits"]["memory"])
+        limit = bytes(self.container["resources"]["limits"]["memory"])
         self.cgroup = memory_group(limit)
         within = ["nsenter", "--target", str(self._door.pid), "--net", *([] if is_root() else ["--user", "--preserve-credentials"])]
         limits = ["prlimit", f"--nofile={FILES}:", *([] if self.cgroup else [f"--data={limit}"])]

@@ -81,7 +81,7 @@ def seconds(text):
     return sum(float(number) * units[unit] for number, unit in re.findall(r"(\d+)(ms|s|m|h)", text))
 
 
-def octets(text):
+def bytes(text):
     """Of the program's sizes (64MiB) and of Kubernetes' (512Mi)."""
     number, unit = re.fullmatch(r"(\d+)([KMG]?)i?B?", str(text)).groups()
     return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]

@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 
 from lab import REPOSITORY
-from rendered import CHART, EXAMPLE, FILE, OLDEST, environment, helm, octets, pod, proxy, rendered, seconds, settings
+from rendered import CHART, EXAMPLE, FILE, OLDEST, environment, helm, bytes, pod, proxy, rendered, seconds, settings
 
 VERSIONS = [version for version in kubernetes_validate.utils.all_versions() if tuple(map(int, version.split(".")[:2])) >= (1, 29)]
 DEFAULTS = tomllib.loads((REPOSITORY / "src/config/default.toml").read_text())
@@ -105,9 +105,9 @@ def test_the_grace_period_is_enough(version, sleep, tmp_path):
 
 
 def most_memory(known, clients, management, largest=0):
-    """The formula of docs/sizing.md, for one vhost, clients with a channel, a queue and a consumer each, and a largest dead letter of so many octets."""
+    """The formula of docs/sizing.md, for one vhost, clients with a channel, a queue and a consumer each, and a largest dead letter of so many bytes."""
     mib, kib = 1 << 20, 1 << 10
-    memory, connections = octets(known["memory"]), clients and clients + 64
+    memory, connections = bytes(known["memory"]), clients and clients + 64
     size = 32 * mib + memory // 2 + len(known["vhosts"]) * (memory // 4 + 4 * mib)
     size += connections * 32 * kib + clients * (4 * kib + 2 * 2 * kib)
     size += known["admin-api"] * (3 * memory // 16 + 4 * largest + 4 * 8 * mib)
@@ -117,7 +117,7 @@ def most_memory(known, clients, management, largest=0):
 def test_the_limit_of_memory_is_what_the_settings_may_take(kinds, tmp_path):
     known = settings(kinds, tmp_path, **{"management-url": "http://dlx-proxy:secret@rabbitmq:15672"})
     most = most_memory(known, known["max-connections"], management=True, largest=16 << 20)
-    limit = octets(proxy(kinds)["resources"]["limits"]["memory"])
+    limit = bytes(proxy(kinds)["resources"]["limits"]["memory"])
     assert most <= limit, f"{most >> 20} MiB"
     assert limit <= 2 * most, "more than twice of what it can use is a mistake, too"
 

@@ -9,7 +9,7 @@ import pytest
 import pods
 from lab import PATIENT, brokers, until
 from pods import FILES, OUTSIDE, Pod
-from rendered import octets
+from rendered import bytes
 
 pytestmark = pytest.mark.skipif(pods.why_not() is not None, reason=str(pods.why_not()))
 GUEST = pika.PlainCredentials("guest", "guest")
@@ -65,7 +65,7 @@ def within_its_limits(running):
     assert soft == hard and int(hard) > FILES
     if running.cgroup:
         (knob,) = [each for name in ("memory.max", "memory.limit_in_bytes") if (each := running.cgroup / name).exists()]
-        assert int(knob.read_text()) == octets(running.container["resources"]["limits"]["memory"])
+        assert int(knob.read_text()) == bytes(running.container["resources"]["limits"]["memory"])
         assert str(running.pid) in (running.cgroup / "cgroup.procs").read_text().split()
     # What is for the Pod alone is reached from nowhere else; the rest is.
     if running.clients_at != OUTSIDE:

@@ -28,8 +28,8 @@ fn stdout(arguments: &[&str]) -> String {
     text(output.stdout)
 }
 
-fn text(octets: Vec<u8>) -> String {
-    String::from_utf8(octets).expect("UTF-8")
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).expect("UTF-8")
 }
 
 #[test]

@@ -294,15 +294,15 @@ fn values_carry_units_and_lists_are_separated_by_commas() {
 /// Nobody tunes them but tests, which meet a limit sooner so.
 #[test]
 fn what_is_fixed_is_no_setting() {
-    let sources = sources(None, &[("DLX_PROXY_MAX_LOOKS", "1")], &[]);
-    insta::assert_snapshot!(mistakes(Config::load(&sources), None), @"environment variable DLX_PROXY_MAX_LOOKS: there is no such setting; its value is fixed, see docs/sizing.md: remove it");
+    let sources = sources(None, &[("DLX_PROXY_MAX_BROWSES", "1")], &[]);
+    insta::assert_snapshot!(mistakes(Config::load(&sources), None), @"environment variable DLX_PROXY_MAX_BROWSES: there is no such setting; its value is fixed, see docs/sizing.md: remove it");
     let sources = Sources {
         may_fix: true,
         ..sources
     };
     let config = Config::load(&sources).expect("no mistake");
-    assert_eq!(config.reloadable.max_looks, 1);
-    assert!(!config.to_toml().contains("max-looks"));
+    assert_eq!(config.reloadable.max_browses, 1);
+    assert!(!config.to_toml().contains("max-browses"));
 }
 
 #[test]

@@ -185,7 +185,7 @@ fn dead_letter(outcome: Outcome) -> Event {
         reason: Reason::Rejected,
         exchange: name("dlx"),
         routing_key: name("key"),
-        octets: 1,
+        bytes: 1,
         outcome,
         by: None,
     }))
@@ -270,7 +270,7 @@ fn every_event() -> Vec<Event> {
         Event::LimitMet(Limit::Tickets),
         Event::ProtocolFault {
             leg: Leg::Client,
-            what: "wrong end octet",
+            what: "wrong end byte",
         },
     ]
 }

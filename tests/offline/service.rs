@@ -117,7 +117,7 @@ fn a_socket_that_is_handed_over_is_listened_on() {
     // There is no broker: whoever was accepted reads the end.
     early.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let read = std::io::copy(&mut &early, &mut std::io::sink());
-    assert!(read.is_ok_and(|octets| octets == 0));
+    assert!(read.is_ok_and(|bytes| bytes == 0));
 }
 
 #[test]

@@ -433,7 +433,7 @@ fn may_show(faults: &[Micros], since: Micros, until: Micros) -> bool {
 /// A fault may show itself so much later: half-open connections, confirms that are waited for.
 const FAULT_SHOWS: Micros = 90_000_000;
 
-/// What tells messages apart: the first eight octets.
+/// What tells messages apart: the first eight bytes.
 pub(crate) fn id(body: &[u8]) -> Bytes {
     body.iter().take(8).copied().collect()
 }

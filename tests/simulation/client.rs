@@ -22,7 +22,7 @@ use declaring::told_of_cancels;
 pub(crate) use publishing::LIVES;
 use publishing::Letter;
 
-/// Octets in a body frame: small, so that contents have many.
+/// Bytes in a body frame: small, so that contents have many.
 const PIECE: usize = 4096 - 8;
 /// Where it publishes.
 pub(crate) const PUBLISHING: u16 = 1;
@@ -247,8 +247,8 @@ impl Client {
 
     fn send(&mut self, channel: u16, name: &str, args: &Args) {
         let method = Method::named(name).expect("a method of the table");
-        let octets = wire::method(channel, method, args, PIECE);
-        self.out.extend(octets);
+        let bytes = wire::method(channel, method, args, PIECE);
+        self.out.extend(bytes);
     }
 
     /// A request and the name of its reply.

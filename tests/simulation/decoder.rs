@@ -1,4 +1,4 @@
-//! Octets of one direction of a connection → methods with their contents, in the order in which they became whole.
+//! Bytes of one direction of a connection → methods with their contents, in the order in which they became whole.
 
 use std::collections::HashMap;
 

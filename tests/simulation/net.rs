@@ -44,7 +44,7 @@ struct All {
     tcps: Vec<Tcp>,
     /// Ways on which something is under way, by who wrote it.
     under_way: BTreeSet<(TcpId, End)>,
-    /// Octets that one read or write of a proxy takes, at most.
+    /// Bytes that one read or write of a proxy takes, at most.
     most: usize,
 }
 
@@ -88,7 +88,7 @@ impl End {
 // === impl Net ===
 
 impl Net {
-    /// `room`: octets that may be under way, in each direction; `proxy`: the end that a proxy has.
+    /// `room`: bytes that may be under way, in each direction; `proxy`: the end that a proxy has.
     pub(crate) fn open(&self, room: usize, proxy: End) -> TcpId {
         let way = || Way {
             bytes: VecDeque::new(),
@@ -111,12 +111,12 @@ impl Net {
         TcpId(all.tcps.len() - 1)
     }
 
-    /// How many octets of `bytes` were taken; `None`: the connection is gone.
+    /// How many bytes of `bytes` were taken; `None`: the connection is gone.
     pub(crate) fn write(&self, tcp: TcpId, from: End, bytes: &[u8]) -> Option<usize> {
         self.lock().write(tcp, from, bytes)
     }
 
-    /// At most so many octets of what the other end wrote.
+    /// At most so many bytes of what the other end wrote.
     pub(crate) fn read(&self, tcp: TcpId, at: End, most: usize, now: Micros) -> Found {
         match self.readable(tcp, at, now) {
             true => self.lock().read(tcp, at, most),
@@ -197,7 +197,7 @@ impl Net {
         all.under_way.iter().filter(moves).copied().collect()
     }
 
-    /// So many octets more arrive at the proxy's end.
+    /// So many bytes more arrive at the proxy's end.
     pub(crate) fn deliver(&self, (tcp, from): (TcpId, End), most: usize) {
         let mut all = self.lock();
         let of = &mut all.tcps[tcp.0];
@@ -210,7 +210,7 @@ impl Net {
         all.tcps[tcp.0].wake();
     }
 
-    /// From now on a read or write of a proxy takes so many octets, at most.
+    /// From now on a read or write of a proxy takes so many bytes, at most.
     pub(crate) fn set_most(&self, most: usize) {
         self.lock().most = most;
     }

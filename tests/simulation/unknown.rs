@@ -251,10 +251,10 @@ impl World {
 
     fn set_policy(&mut self, queue: &str) {
         let ruling = self.unknown.policies.get(queue);
-        let octets = |text: &String| text.clone().into_bytes();
+        let bytes = |text: &String| text.clone().into_bytes();
         let policy = ruling.map(|ruling| Policy {
-            exchange: ruling.exchange.as_ref().map(octets),
-            key: ruling.key.as_ref().map(octets),
+            exchange: ruling.exchange.as_ref().map(bytes),
+            key: ruling.key.as_ref().map(bytes),
         });
         self.broker.set_policy(queue, policy);
     }

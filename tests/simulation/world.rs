@@ -400,7 +400,7 @@ impl World {
     // --- what happens
 
     fn act(&mut self, action: Action) -> Result<(), String> {
-        // Any number of octets, mostly few: frames are cut anywhere.
+        // Any number of bytes, mostly few: frames are cut anywhere.
         let most = [1, 8, 50, 1000, 65_536, 65_536, 65_536, 65_536][self.rng.usize(..8)];
         match action {
             Action::Poll(at, which) => {

@@ -25,8 +25,8 @@ mod tests;
 
 const CHANNEL: ChannelId = ChannelId(1);
 const MOST_AWAY: usize = 256;
-/// Their octets; a single message may exceed this.
-const MOST_OCTETS: usize = 1 << 20;
+/// Their bytes; a single message may exceed this.
+const MOST_BYTES: usize = 1 << 20;
 /// How long the broker may be silent: an alarm may end in this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -66,7 +66,7 @@ pub type Effects = crate::machine::Effects<Output>;
 #[derive(Debug)]
 struct Away {
     place: u64,
-    octets: usize,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -126,8 +126,8 @@ impl Import {
     }
 
     fn has_room(&self) -> bool {
-        let octets: usize = self.away.values().map(|away| away.octets).sum();
-        self.away.len() < MOST_AWAY && octets < MOST_OCTETS
+        let bytes: usize = self.away.values().map(|away| away.bytes).sum();
+        self.away.len() < MOST_AWAY && bytes < MOST_BYTES
     }
 
     fn send(&mut self, message: Content, rules: &Rules, now: Now, fx: &mut Effects) {
@@ -151,8 +151,8 @@ impl Import {
         reply::publish(out, CHANNEL, b"", &self.settings.queue, true);
         content.put(out, CHANNEL, frame_max);
         self.sent += 1;
-        let octets = content.len();
-        self.away.insert(self.sent, Away { place, octets });
+        let bytes = content.len();
+        self.away.insert(self.sent, Away { place, bytes });
     }
 
     fn settled(&mut self, settle: Settle, acked: bool) {
@@ -220,7 +220,7 @@ impl Linked for Import {
 
     fn lost(&mut self, _: Loss, _: Now, _: &mut Effects) {}
 
-    fn told(&mut self, input: Infallible, _: Now, _: &mut Effects) {
+    fn on_input(&mut self, input: Infallible, _: Now, _: &mut Effects) {
         match input {}
     }
 

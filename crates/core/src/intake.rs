@@ -153,7 +153,7 @@ impl Intake {
     }
 
     fn deliver(&mut self, mut delivery: Delivery, now: Now, fx: &mut Effects) {
-        let (tag, octets) = (delivery.tag, delivery.octets());
+        let (tag, bytes) = (delivery.tag, delivery.bytes());
         let content = delivery.content();
         if self.handed_over {
             // It was on its way when the consumer was cancelled.
@@ -173,7 +173,7 @@ impl Intake {
             Decision::Publish(mut publication) => {
                 let spare = self.spare(&mut publication);
                 let mover = &mut self.consumer.mover;
-                let ticket = mover.hold(tag, octets, now.mono, spare);
+                let ticket = mover.hold(tag, bytes, now.mono, spare);
                 fx.out.dead.push((ticket, publication));
             }
             Decision::Drop(event) => {
@@ -295,7 +295,7 @@ impl Linked for Intake {
         self.parked_lost(now, fx);
     }
 
-    fn told(&mut self, input: Input, now: Now, fx: &mut Effects) {
+    fn on_input(&mut self, input: Input, now: Now, fx: &mut Effects) {
         match input {
             Input::Settled(outcomes) => {
                 for (ticket, outcome) in outcomes {
@@ -369,7 +369,7 @@ impl Linked for Intake {
         self.consumer.flush(fx);
         self.consumer.listen(now.mono);
         let most = self.settings.limits.now().intake_bytes / 4;
-        let room = most.saturating_sub(self.consumer.mover.octets);
+        let room = most.saturating_sub(self.consumer.mover.bytes);
         self.parked.after(room, now, fx);
         if self.draining && self.held() == 0 {
             self.link.goodbye(now, fx);
@@ -378,6 +378,6 @@ impl Linked for Intake {
 
     /// False while unsettled signals reach their limit.
     fn reads(&self) -> bool {
-        self.consumer.mover.octets < self.settings.limits.now().intake_bytes
+        self.consumer.mover.bytes < self.settings.limits.now().intake_bytes
     }
 }

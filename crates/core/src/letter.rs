@@ -1,6 +1,6 @@
 //! A dead letter as it stands in a queue, for people: what it says of itself, which ones are meant, and what they have in common.
 //!
-//! Nothing here changes a message. What moves one takes its octets as they are.
+//! Nothing here changes a message. What moves one takes its bytes as they are.
 
 use bytes::Bytes;
 
@@ -14,9 +14,9 @@ mod error;
 mod filter;
 mod groups;
 mod headers;
+mod history;
 mod id;
 mod line;
-mod story;
 #[cfg(test)]
 mod tests;
 mod text;

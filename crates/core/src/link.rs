@@ -208,7 +208,7 @@ impl Link {
         Version::parse(&self.version)
     }
 
-    /// Largest frame that we may send, in octets.
+    /// Largest frame that we may send, in bytes.
     pub(crate) fn frame_max(&self) -> usize {
         self.tune.frame_max as usize
     }
@@ -275,7 +275,7 @@ impl Link {
                 Some(self.lose("the broker is silent".into(), now, fx))
             }
             State::Up { .. } => {
-                // Not postponed by what else was written: eight octets are cheaper than knowing.
+                // Not postponed by what else was written: eight bytes are cheaper than knowing.
                 if self.beat <= now.mono {
                     fx.broker.put(&[], &frame::HEARTBEAT);
                     self.beat = now.mono.after(self.interval() / 2);
@@ -324,7 +324,7 @@ impl Link {
             Front::Short => Step::More,
             Front::Part(head) if head.size <= LARGEST_FRAME => Step::More,
             Front::Part(head) => {
-                let cause = format!("the broker sent a frame of {} octets", head.size);
+                let cause = format!("the broker sent a frame of {} bytes", head.size);
                 Step::Down(self.lose(cause, now, fx))
             }
             Front::Unterminated(_) => {

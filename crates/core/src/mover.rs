@@ -34,7 +34,7 @@ pub(crate) struct Mover<K> {
     base: u64,
     last: u64,
     held: BTreeMap<u64, Held<K>>,
-    pub(crate) octets: usize,
+    pub(crate) bytes: usize,
     /// Unsettled messages that stay, and the oldest of them.
     pub(crate) left: u64,
     first_left: Option<u64>,
@@ -44,7 +44,7 @@ pub(crate) struct Mover<K> {
 #[derive(Debug)]
 struct Held<K> {
     came: Mono,
-    octets: usize,
+    bytes: usize,
     kept: K,
 }
 
@@ -59,7 +59,7 @@ impl<K> Mover<K> {
             base,
             last: 0,
             held: BTreeMap::new(),
-            octets: 0,
+            bytes: 0,
             left: 0,
             first_left: None,
             done: Vec::new(),
@@ -104,9 +104,9 @@ impl<K> Mover<K> {
     // --- what has no outcome
 
     /// The message is published; its ticket gets an outcome.
-    pub(crate) fn hold(&mut self, tag: u64, octets: usize, came: Mono, kept: K) -> Ticket {
-        self.octets += octets;
-        self.held.insert(tag, Held { came, octets, kept });
+    pub(crate) fn hold(&mut self, tag: u64, bytes: usize, came: Mono, kept: K) -> Ticket {
+        self.bytes += bytes;
+        self.held.insert(tag, Held { came, bytes, kept });
         Ticket(self.base + tag)
     }
 
@@ -163,7 +163,7 @@ impl<K> Mover<K> {
     pub(crate) fn give_all_back<O>(&mut self, fx: &mut Effects<O>) {
         if let Some((last, _)) = self.held.pop_last() {
             self.held.clear();
-            self.octets = 0;
+            self.bytes = 0;
             let out = fx.broker.build(&[]);
             reply::nack(out, self.channel, DeliveryTag(last), true, true);
         }
@@ -178,7 +178,7 @@ impl<K> Mover<K> {
 
     fn release(&mut self, tag: u64) {
         let held = self.held.remove(&tag);
-        self.octets -= held.map_or(0, |held| held.octets);
+        self.bytes -= held.map_or(0, |held| held.bytes);
     }
 
     /// Acks finished messages; returns their number.

@@ -80,7 +80,7 @@ pub struct Settings {
     /// The intake: its dead letters must not all wait for one target.
     pub intake: Option<Owner>,
     pub existing_delays: ExistingDelays,
-    /// How many signals the intake holds; `intake-bytes` bounds their octets.
+    /// How many signals the intake holds; `intake-bytes` bounds their bytes.
     pub prefetch: usize,
     /// The careful publisher: it publishes one at a time what the other publisher hands over, and
     /// reports the outcomes to it.
@@ -346,7 +346,7 @@ impl Linked for Publisher {
         Publisher::lost(self, loss, now, fx);
     }
 
-    fn told(&mut self, input: Input, now: Now, fx: &mut Effects) {
+    fn on_input(&mut self, input: Input, now: Now, fx: &mut Effects) {
         match input {
             Input::Publish(owner, batch) => {
                 for (ticket, publication) in batch {

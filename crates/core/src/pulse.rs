@@ -401,7 +401,7 @@ impl Linked for Pulse {
         }
     }
 
-    fn told(&mut self, input: Input, _: Now, _: &mut Effects) {
+    fn on_input(&mut self, input: Input, _: Now, _: &mut Effects) {
         match input {}
     }
 

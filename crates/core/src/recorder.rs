@@ -10,7 +10,7 @@
 //! is empty: hence the mark. What counts is in [`LivePolicies`] at once; the stream follows. Whatever is missing there (the link was away, the
 //! stream was deleted, the broker lost a publish) is written when that is seen. What comes back from the stream needs no confirm.
 //!
-//! The stream is bounded by octets, and drops what is oldest. Whoever may write to the default exchange may fill it. So all octets that are read
+//! The stream is bounded by bytes, and drops what is oldest. Whoever may write to the default exchange may fill it. So all bytes that are read
 //! are counted, and an entry is written again before the stream drops it.
 
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ const CHANNEL: ChannelId = ChannelId(1);
 const TAG: &[u8] = b"dlx-proxy";
 /// Deliveries before an ack. Streams require a bound.
 const PREFETCH: u16 = 1000;
-/// Octets that the stream keeps. It drops whole segments, so the last one may exceed this by a few
+/// Bytes that the stream keeps. It drops whole segments, so the last one may exceed this by a few
 /// messages.
 const KEEPS: i64 = 200_000_000;
 const SEGMENT: i64 = 20_000_000;
@@ -124,7 +124,7 @@ pub struct Recorder {
     marked: bool,
     /// The newest entry of each queue in the stream, and its place.
     stands: BTreeMap<ShortStr, (Entry, u64)>,
-    /// Octets of the stream read so far.
+    /// Bytes of the stream read so far.
     end: u64,
     /// No entry is rewritten before the stream is this long.
     rewrite_from: u64,
@@ -260,7 +260,7 @@ impl Linked for Recorder {
         self.tell(false, now, fx);
     }
 
-    fn told(&mut self, input: Input, now: Now, fx: &mut Effects) {
+    fn on_input(&mut self, input: Input, now: Now, fx: &mut Effects) {
         match input {
             Input::Record(queue, entry, owner) => self.record(queue, entry, owner, now, fx),
             Input::GaveUp(owner) => {

@@ -14,7 +14,7 @@ use crate::machine::Mono;
 use crate::objects::QueueType;
 
 use self::catalogue::fact::Source;
-use self::catalogue::{Catalogue, Life, Told};
+use self::catalogue::{Catalogue, Life, Report};
 
 pub use declared::{Declared, Form};
 
@@ -103,11 +103,11 @@ impl Registry {
             }
             self.exclusive.insert(queue.clone());
         }
-        self.tell(queue, &Told::Type(queue_type), Source::Declare, now);
+        self.tell(queue, &Report::Type(queue_type), Source::Declare, now);
     }
 
     /// Records news of a queue from any session.
-    pub fn tell(&self, queue: &ShortStr, told: &Told, source: Source, at: Mono) {
+    pub fn tell(&self, queue: &ShortStr, told: &Report, source: Source, at: Mono) {
         self.catalogue.learn(&self.vhost, queue, told, source, at);
     }
 
@@ -141,7 +141,7 @@ impl Registry {
         let declared = Arc::new(declared);
         // What is exclusive and not on that list would stay in the catalogue for good.
         if !declared.is_exclusive() || self.exclusive.contains(queue) {
-            let told = Told::Declared(declared.clone());
+            let told = Report::Declared(declared.clone());
             self.tell(queue, &told, source, now);
         }
         declared
@@ -159,7 +159,7 @@ impl Registry {
     }
 
     /// News since then: whether this session's facts match.
-    pub fn told_since(&self, queue: &[u8], since: Mono) -> Option<bool> {
+    pub fn reported_since(&self, queue: &[u8], since: Mono) -> Option<bool> {
         let known = self.catalogue.get(&self.vhost, queue)?;
         let told = known.declared().filter(|told| told.at >= since)?;
         let mine = self.get(queue).map(|known| &known.declared.form);
@@ -178,7 +178,7 @@ impl Registry {
     /// Records a question. True: the first one.
     pub fn ask(&self, queue: &ShortStr, now: Mono) -> bool {
         let known = self.catalogue.get(&self.vhost, queue);
-        self.tell(queue, &Told::Asked, Source::Refusal, now);
+        self.tell(queue, &Report::Asked, Source::Refusal, now);
         known.is_none_or(|known| known.asked().is_none())
     }
 
@@ -187,7 +187,7 @@ impl Registry {
         let known = self.catalogue.get(&self.vhost, queue);
         let is_said = known.is_some_and(|known| known.is_said());
         if !is_said {
-            self.tell(queue, &Told::Said, Source::Refusal, now);
+            self.tell(queue, &Report::Said, Source::Refusal, now);
         }
         !is_said
     }

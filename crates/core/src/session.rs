@@ -191,7 +191,7 @@ impl Session {
     }
 
     pub fn retained(&self) -> usize {
-        self.ledger.octets
+        self.ledger.bytes
     }
 
     pub fn channels(&self) -> usize {

@@ -134,7 +134,7 @@ pub struct Walk {
     /// Paused by the owner; ends at this time.
     paused: Option<Mono>,
     /// When held messages must be requeued.
-    shelf: Option<Mono>,
+    buffer: Option<Mono>,
     /// Held messages are requeued, and the walk goes on.
     restarts: bool,
     /// Takes nothing now, so nothing is read.
@@ -165,7 +165,7 @@ impl Walk {
             channel: Channel::new(settings.queue.clone()),
             moving: Moving::new(settings.task.clone(), settings.bounds, now),
             paused: None,
-            shelf: None,
+            buffer: None,
             restarts: false,
             rests: false,
             wake: None,
@@ -297,7 +297,7 @@ impl Walk {
         }
         // The alarm may be about the memory for what is held.
         if has_alarm && self.state == State::Walking && self.channel.weight() >= HEAVY {
-            self.cancel(Stopped::Octets, now, fx);
+            self.cancel(Stopped::Bytes, now, fx);
         }
     }
 
@@ -364,7 +364,7 @@ impl Linked for Walk {
         self.state = State::Ended;
     }
 
-    fn told(&mut self, input: Input, now: Now, fx: &mut Effects) {
+    fn on_input(&mut self, input: Input, now: Now, fx: &mut Effects) {
         match input {
             Input::Enough => self.cancel(Stopped::Enough, now, fx),
             Input::Pause(pause) => self.pause(pause, now, fx),
@@ -392,8 +392,8 @@ impl Linked for Walk {
         if self.paused.take_if(is_due).is_some() {
             self.cancel(Stopped::Paused, now, fx);
         }
-        if self.shelf.take_if(is_due).is_some() {
-            self.shelf_is_due(now, fx);
+        if self.buffer.take_if(is_due).is_some() {
+            self.put_back_due(now, fx);
         }
         if self.quiet.take_if(is_due).is_some() {
             match self.state {
@@ -411,7 +411,7 @@ impl Linked for Walk {
             return None;
         }
         let again = self.moving.deadline();
-        let own = [self.until, self.quiet, self.shelf, self.wake, again];
+        let own = [self.until, self.quiet, self.buffer, self.wake, again];
         own.into_iter().flatten().chain(self.paused).min()
     }
 

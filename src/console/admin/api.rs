@@ -9,7 +9,7 @@
 //! - `GET /api/v1/vhosts/{vhost}/queues` lists the queues that the proxy handles, and how
 //! - [`redrives`] has what moves them, [`deaths`] the last ones of a vhost
 //!
-//! Names in the path are percent-encoded octets: the vhost `/` is `%2F`. What is no answer is a problem as of RFC 9457.
+//! Names in the path are percent-encoded bytes: the vhost `/` is `%2F`. What is no answer is a problem as of RFC 9457.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -250,7 +250,7 @@ async fn described(State((looks, text)): State<(Looks, Bytes)>, asked: Asked) ->
 
 fn wanted(looks: &Looks, parameters: &mut Parameters) -> Result<Wanted, Problem> {
     let errors = looks.error_headers();
-    let line = parameters.octets("error")?;
+    let line = parameters.bytes("error")?;
     let line = line.map(|line| beginning(&line).ok_or_else(|| is_empty("error")));
     let line = line.transpose()?;
     Ok(Wanted {

@@ -13,7 +13,7 @@ use crate::http::{self, BadBody, Failed, Login, Place};
 
 /// A little less than the default timeout of Kubernetes probes.
 const PROBE: Duration = Duration::from_millis(900);
-/// The proxy itself limits API answers by `look-timeout`.
+/// The proxy itself limits API answers by `browse-timeout`.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 const LONGEST_ANSWER: usize = 256 << 20;
 

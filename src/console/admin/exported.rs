@@ -16,9 +16,9 @@ use crate::walk::Summary;
 /// Beginning of the last line, which is no message. A file without it is truncated.
 pub(super) const END: &[u8] = br#"{"end":"#;
 
-/// Octets allocated and freed as one piece; a line may span more.
+/// Bytes allocated and freed as one piece; a line may span more.
 const KEPT: usize = 64 << 10;
-/// Octets handed over for writing at once; shows how far the reader is.
+/// Bytes handed over for writing at once; shows how far the reader is.
 const PIECE: usize = 16 << 10;
 
 pub(super) struct Exported {
@@ -29,7 +29,7 @@ pub(super) struct Exported {
     /// Full pieces, and the one being filled.
     pieces: VecDeque<Bytes>,
     lines: Vec<u8>,
-    octets: usize,
+    bytes: usize,
     room: usize,
     taken: Taken,
     cut: Option<Cut>,
@@ -37,14 +37,14 @@ pub(super) struct Exported {
 
 #[derive(Clone, Copy)]
 enum Cut {
-    Octets,
+    Bytes,
     Busy,
 }
 
 /// Frees memory as lines are read.
 pub(super) struct Lines {
     pieces: VecDeque<Bytes>,
-    octets: usize,
+    bytes: usize,
     taken: Taken,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Nothing {}
 // === impl Exported ===
 
 impl Exported {
-    /// `most` messages and `room` octets at most, while `taken` can grow.
+    /// `most` messages and `room` bytes at most, while `taken` can grow.
     pub(super) fn new(
         wanted: Wanted,
         most: Option<u64>,
@@ -78,7 +78,7 @@ impl Exported {
             matched: 0,
             pieces: VecDeque::new(),
             lines: Vec::new(),
-            octets: 0,
+            bytes: 0,
             room,
             taken,
             cut: None,
@@ -114,11 +114,11 @@ impl Exported {
         }
         let last = serde_json::to_vec(&Last { end }).unwrap_or_default();
         self.lines.extend([&last[..], b"\n"].concat());
-        self.octets += last.len() + 1;
+        self.bytes += last.len() + 1;
         self.keep();
         Lines {
             pieces: self.pieces,
-            octets: self.octets,
+            bytes: self.bytes,
             taken: self.taken,
         }
     }
@@ -126,19 +126,19 @@ impl Exported {
     fn write(&mut self, line: &impl Serialize) -> Result<(), Cut> {
         let before = self.lines.len();
         let mut writer = Room {
-            left: self.room.saturating_sub(self.octets),
+            left: self.room.saturating_sub(self.bytes),
             lines: &mut self.lines,
         };
         // Neither names that are no text nor maps with other keys than text are in it, so nothing else can fail.
         let fits =
             serde_json::to_writer(&mut writer, line).is_ok() && writer.write_all(b"\n").is_ok();
-        let octets = self.octets + self.lines.len() - before;
+        let bytes = self.bytes + self.lines.len() - before;
         let written = match fits {
-            true => self.taken.resize(octets).map_err(|_| Cut::Busy),
-            false => Err(Cut::Octets),
+            true => self.taken.resize(bytes).map_err(|_| Cut::Busy),
+            false => Err(Cut::Bytes),
         };
         match written {
-            Ok(()) => self.octets = octets,
+            Ok(()) => self.bytes = bytes,
             Err(_) => self.lines.truncate(before),
         }
         if self.lines.len() >= KEPT {
@@ -159,10 +159,10 @@ impl Exported {
 impl Cut {
     fn said(self, room: usize) -> (&'static str, String) {
         match self {
-            Cut::Octets => (
-                "octets",
+            Cut::Bytes => (
+                "bytes",
                 format!(
-                    "more lines would have more than {room} octets, twice `look-bytes`: choose messages by filters"
+                    "more lines would have more than {room} bytes, twice `browse-bytes`: choose messages by filters"
                 ),
             ),
             Cut::Busy => ("busy", NO_ROOM.to_owned()),
@@ -178,11 +178,11 @@ impl Iterator for Lines {
     fn next(&mut self) -> Option<Bytes> {
         let first = self.pieces.front_mut()?;
         let piece = first.split_to(first.len().min(PIECE));
-        self.octets -= piece.len();
+        self.bytes -= piece.len();
         if first.is_empty() {
             self.pieces.pop_front();
             // Less is always there.
-            let _ = self.taken.resize(self.octets);
+            let _ = self.taken.resize(self.bytes);
         }
         Some(piece)
     }
@@ -191,11 +191,11 @@ impl Iterator for Lines {
 // === impl Room ===
 
 impl Write for Room<'_> {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        let left = self.left.checked_sub(octets.len());
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let left = self.left.checked_sub(bytes.len());
         self.left = left.ok_or(io::ErrorKind::StorageFull)?;
-        self.lines.extend_from_slice(octets);
-        Ok(octets.len())
+        self.lines.extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -260,7 +260,7 @@ mod tests {
         let two = 2 * line + 10;
         for (room, all, messages, stopped, note) in [
             (usize::MAX, ALL, 3, "end", "[]"),
-            (two, ALL, 2, "octets", "more lines would have"),
+            (two, ALL, 2, "bytes", "more lines would have"),
             (usize::MAX, two, 2, "busy", NO_ROOM),
         ] {
             let (found, end, _) = read(export(room, all), 3);
@@ -275,14 +275,14 @@ mod tests {
         let all = room_for(ALL);
         let mut exported = export(usize::MAX, ALL);
         exported.taken = begun(&all);
-        while exported.octets < ALL / 2 {
+        while exported.bytes < ALL / 2 {
             exported.see(letter());
         }
         let place = Place::new(Vhost::ROOT, ShortStr::EMPTY);
         let mut lines = exported.finish(place, Summary::default());
         let mut other = begun(&all);
         assert!(other.resize(ALL * 3 / 4).is_err());
-        while lines.octets > ALL / 8 {
+        while lines.bytes > ALL / 8 {
             lines.next();
         }
         assert!(other.resize(ALL * 3 / 4).is_ok());

@@ -25,7 +25,7 @@ use crate::machine::{Limit, LiveLimits};
 use crate::objects::Names;
 use crate::telemetry::Metrics;
 
-/// After an early refusal, octets discarded and how long: a client that still sends could not read
+/// After an early refusal, bytes discarded and how long: a client that still sends could not read
 /// the reason.
 const THROWN_AWAY: (usize, Duration) = (8 << 20, Duration::from_secs(2));
 
@@ -47,7 +47,7 @@ pub struct Unread(SlowDown);
 
 pub(super) struct Part {
     pub(super) first: u64,
-    pub(super) octets: Body,
+    pub(super) bytes: Body,
 }
 
 /// A file that is not checked yet. Dropping this counts as unreadable.
@@ -83,7 +83,7 @@ impl Files {
     pub(super) async fn import(&self, asked: Asked, mut file: Part) -> Result<Answer, Problem> {
         // Before anything is read or kept of a file.
         if let Err(problem) = self.may_begin(&asked).await {
-            throw_away(&mut file.octets).await;
+            throw_away(&mut file.bytes).await;
             return Err(problem);
         }
         let attempt = self.unread.0.attempt(asked.peer, &asked.who);
@@ -132,25 +132,25 @@ impl Files {
     }
 
     async fn receive(self, file: Part, taken: Taken) -> Result<(Incoming, Taken), Problem> {
-        let in_time = self.limits.now().look_timeout;
+        let in_time = self.limits.now().browse_timeout;
         let received = timeout(in_time, self.read(file, taken)).await;
-        received.unwrap_or_else(|_| Err(late("the file did not come within `look-timeout`")))
+        received.unwrap_or_else(|_| Err(late("the file did not come within `browse-timeout`")))
     }
 
     async fn read(&self, mut file: Part, mut taken: Taken) -> Result<(Incoming, Taken), Problem> {
         let (most, patience) = {
             let limits = self.limits.now();
-            (limits.look_bytes, limits.admin_timeout)
+            (limits.browse_bytes, limits.admin_timeout)
         };
-        let (mut octets, mut waited) = (0, Duration::ZERO);
+        let (mut bytes, mut waited) = (0, Duration::ZERO);
         // Of several that have not all room, one is read, where all would end in the middle.
-        let told = usize::try_from(file.octets.size_hint().lower()).unwrap_or(usize::MAX);
+        let told = usize::try_from(file.bytes.size_hint().lower()).unwrap_or(usize::MAX);
         let told = told.min(most);
         let incoming = taken.resize(2 * told);
         let mut incoming = incoming.map(|()| Incoming::new(file.first));
         loop {
-            let (began, most_wait) = (Instant::now(), patience + time_for(octets as u64));
-            let frame = timeout(most_wait.saturating_sub(waited), file.octets.frame()).await;
+            let (began, most_wait) = (Instant::now(), patience + time_for(bytes as u64));
+            let frame = timeout(most_wait.saturating_sub(waited), file.bytes.frame()).await;
             let frame = frame.map_err(|_| {
                 self.metrics.limit_met(Limit::AdminTimeout);
                 late("the file comes too slowly")
@@ -161,17 +161,17 @@ impl Files {
             let Ok(piece) = frame.into_data() else {
                 continue;
             };
-            octets += piece.len();
-            if octets > most {
+            bytes += piece.len();
+            if bytes > most {
                 return Err(Problem::new(
                     StatusCode::PAYLOAD_TOO_LARGE,
-                    "the file is larger than `look-bytes`: send it in parts",
+                    "the file is larger than `browse-bytes`: send it in parts",
                 ));
             }
             // Behind what is wrong it is read to its end all the same: whoever still sends could not read what that is.
             if let Ok(coming) = &mut incoming {
                 // What comes, and the messages that are made of it.
-                let room = taken.resize(2 * octets.max(told));
+                let room = taken.resize(2 * bytes.max(told));
                 let read = room.and_then(|()| coming.take(&piece));
                 if let Err(problem) = read {
                     incoming = Err(problem);
@@ -188,8 +188,8 @@ async fn throw_away(file: &mut Body) {
     let (mut left, in_time) = THROWN_AWAY;
     let thrown = async {
         while let Some(Ok(frame)) = file.frame().await {
-            let octets = frame.data_ref().map_or(0, |piece| piece.len());
-            left = match left.checked_sub(octets) {
+            let bytes = frame.data_ref().map_or(0, |piece| piece.len());
+            left = match left.checked_sub(bytes) {
                 Some(left) => left,
                 None => return,
             };

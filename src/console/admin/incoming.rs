@@ -24,12 +24,12 @@ impl Incoming {
         }
     }
 
-    /// Takes the next octets.
+    /// Takes the next bytes.
     ///
     /// # Errors
     /// When a line holds no message.
-    pub(super) fn take(&mut self, octets: &[u8]) -> Result<(), Problem> {
-        let mut pieces = octets.split(|octet| *octet == b'\n');
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), Problem> {
+        let mut pieces = bytes.split(|byte| *byte == b'\n');
         let rest = pieces.next_back().unwrap_or_default();
         for piece in pieces {
             self.end_line(piece)?;

@@ -18,7 +18,7 @@ use answer::notes;
 /// Page size: the default and the maximum.
 pub(super) const USUAL: usize = 100;
 const MOST: usize = 1000;
-/// Largest offset: the maximum of `look-limit`.
+/// Largest offset: the maximum of `browse-limit`.
 const FARTHEST: u64 = 65_535;
 const SHOWN: usize = 256 << 10;
 
@@ -69,7 +69,7 @@ pub(super) struct Shown {
 }
 
 pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, Problem> {
-    let header = |pair: Vec<u8>| match pair.iter().position(|octet| *octet == b'=') {
+    let header = |pair: Vec<u8>| match pair.iter().position(|byte| *byte == b'=') {
         Some(at) => Ok((pair[..at].to_vec(), pair[at + 1..].to_vec())),
         None => Err(bad(format_args!(
             "header={}: write NAME=VALUE",
@@ -99,7 +99,7 @@ pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, P
         error: None,
         routing_key: parameters.key("routing-key")?,
         headers: headers.collect::<Result<_, _>>()?,
-        body: parameters.octets("body")?,
+        body: parameters.bytes("body")?,
         died_by: parameters.read("older-than", older_than)?,
         ids: ids.collect::<Result<_, _>>()?,
         waits: None,

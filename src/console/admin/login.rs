@@ -26,7 +26,7 @@ pub(super) enum NoCredentials {
     #[error("log in with a name and password of the broker's (HTTP Basic)")]
     Missing,
     #[error(
-        "the header `Authorization` is not HTTP Basic: base64 of `name:password`, the name up to 255 octets, no octet 0"
+        "the header `Authorization` is not HTTP Basic: base64 of `name:password`, the name up to 255 bytes, no byte 0"
     )]
     Unreadable,
     #[error("`guest` can log in only from the machine that the proxy runs on")]
@@ -52,8 +52,8 @@ impl Credentials {
             return None;
         }
         let mut user = BASE64_STANDARD.decode(encoded.trim_ascii()).ok()?;
-        // The name ends at the first colon, and an octet 0 would end name and password on their way to the broker.
-        let colon = user.iter().position(|octet| *octet == b':')?;
+        // The name ends at the first colon, and an byte 0 would end name and password on their way to the broker.
+        let colon = user.iter().position(|byte| *byte == b':')?;
         if user.contains(&0) {
             return None;
         }

@@ -120,7 +120,7 @@ impl Looks {
 
     /// Browses until `see` has enough. Runs as its own task: if the caller gives up, it requeues
     /// its messages; a cut connection may count as a failed delivery of each message. `messages`:
-    /// a limit below `look-limit`.
+    /// a limit below `browse-limit`.
     ///
     /// # Errors
     /// When the broker refuses the login or the queue, or cannot be asked.
@@ -170,7 +170,7 @@ impl Looks {
     ) -> Result<Answers, Problem> {
         let attempt = self.attempt(asked);
         let _permit = self.login(attempt).await?;
-        let within = self.limits.now().look_timeout;
+        let within = self.limits.now().browse_timeout;
         let login = asked.who.clone().login(asked.place.vhost.clone());
         let stopped = self.stop.child_token().cancelled_owned();
         let answers = self
@@ -179,7 +179,7 @@ impl Looks {
             .readable(login, queues, within, stopped)
             .await;
         if answers == Err(Failure::Silent) {
-            self.metrics.limit_met(Limit::LookTimeout);
+            self.metrics.limit_met(Limit::BrowseTimeout);
         }
         self.came(attempt, answers.as_ref().err());
         Ok(answers?)
@@ -236,19 +236,19 @@ impl Looks {
         })
     }
 
-    /// One of `max-looks`, after the login.
+    /// One of `max-browses`, after the login.
     ///
     /// # Errors
     /// When none is free.
     async fn permit(&self) -> Result<Permit, Problem> {
-        let met = || self.metrics.limit_met(Limit::Looks);
+        let met = || self.metrics.limit_met(Limit::Browses);
         let permit = timeout(PATIENCE, self.permits.acquire(met)).await;
         permit.map_err(|_| {
-            Problem::busy("as many looks as `max-looks` allows go on already; try again soon")
+            Problem::busy("as many looks as `max-browses` allows go on already; try again soon")
         })
     }
 
-    /// The user's share of `max-looks`.
+    /// The user's share of `max-browses`.
     ///
     /// # Errors
     /// When it is used up.
@@ -257,7 +257,7 @@ impl Looks {
         let share = self.shares.acquire(credentials.clone(), all, PATIENCE);
         self.or_busy(
             share.await,
-            "half of `max-looks` are looks of this user already; try again soon",
+            "half of `max-browses` are looks of this user already; try again soon",
         )
     }
 
@@ -276,7 +276,7 @@ impl Looks {
 
     fn or_busy(&self, permit: Permit, detail: &str) -> Result<Permit, Problem> {
         if permit.is_none() {
-            self.metrics.limit_met(Limit::Looks);
+            self.metrics.limit_met(Limit::Browses);
             return Err(Problem::busy(detail));
         }
         Ok(permit)
@@ -303,10 +303,10 @@ impl Looks {
             login: asked.who.clone().login(place.vhost),
             queue: place.queue,
             bounds: Bounds {
-                messages: wanted.min(limits.look_limit),
-                held: limits.look_limit,
-                octets: limits.look_bytes as u64,
-                time: limits.look_timeout,
+                messages: wanted.min(limits.browse_limit),
+                held: limits.browse_limit,
+                bytes: limits.browse_bytes as u64,
+                time: limits.browse_timeout,
             },
             task: Task::Look(bodies),
         }
@@ -314,11 +314,11 @@ impl Looks {
 
     fn count(&self, ended: &Ended, most: u64) {
         let met = match ended {
-            Err(Failure::Silent) => Limit::LookTimeout,
+            Err(Failure::Silent) => Limit::BrowseTimeout,
             Ok(summary) => match summary.stopped {
-                Stopped::Messages if most >= self.limits.now().look_limit => Limit::LookLimit,
-                Stopped::Octets => Limit::LookBytes,
-                Stopped::Time => Limit::LookTimeout,
+                Stopped::Messages if most >= self.limits.now().browse_limit => Limit::BrowseLimit,
+                Stopped::Bytes => Limit::BrowseBytes,
+                Stopped::Time => Limit::BrowseTimeout,
                 _ => return,
             },
             Err(_) => return,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Octets a second. Slower peers hold resources that others wait for.
+/// Bytes a second. Slower peers hold resources that others wait for.
 const SLOWEST: u64 = 64 << 10;
 
-pub(super) fn time_for(octets: u64) -> Duration {
-    Duration::from_millis(octets.saturating_mul(1000) / SLOWEST)
+pub(super) fn time_for(bytes: u64) -> Duration {
+    Duration::from_millis(bytes.saturating_mul(1000) / SLOWEST)
 }

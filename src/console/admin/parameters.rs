@@ -1,4 +1,4 @@
-//! What a request names: the vhost and the queue in its path, and the parameters behind it. Names are octets, which need not be UTF-8.
+//! What a request names: the vhost and the queue in its path, and the parameters behind it. Names are bytes, which need not be UTF-8.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -38,7 +38,7 @@ impl Place {
     /// From a path like `/api/v1/vhosts/%2F/queues/dead/dead-letters/…`.
     ///
     /// # Errors
-    /// When a name exceeds 255 octets.
+    /// When a name exceeds 255 bytes.
     pub(super) fn of(uri: &Uri) -> Result<Place, Problem> {
         let mut next = segments(uri);
         let (vhost, _queues, queue) = (next(), next(), next());
@@ -59,9 +59,9 @@ fn segments(uri: &Uri) -> impl FnMut() -> Vec<u8> {
     move || percent_decode_str(segments.next().unwrap_or_default()).collect()
 }
 
-fn short(what: &str, octets: Vec<u8>) -> Result<ShortStr, Problem> {
-    let name = ShortStr::new(octets);
-    name.ok_or_else(|| bad(format_args!("{what}: a name has up to 255 octets")))
+fn short(what: &str, bytes: Vec<u8>) -> Result<ShortStr, Problem> {
+    let name = ShortStr::new(bytes);
+    name.ok_or_else(|| bad(format_args!("{what}: a name has up to 255 bytes")))
 }
 
 // === impl Parameters ===
@@ -119,16 +119,14 @@ impl Parameters {
     /// # Errors
     /// When it is too long.
     pub(super) fn key(&mut self, name: &str) -> Result<Option<ShortStr>, Problem> {
-        self.one(name)?
-            .map(|octets| short(name, octets))
-            .transpose()
+        self.one(name)?.map(|bytes| short(name, bytes)).transpose()
     }
 
     /// Takes a search text that must not be empty.
     ///
     /// # Errors
     /// When it is empty.
-    pub(super) fn octets(&mut self, name: &str) -> Result<Option<Vec<u8>>, Problem> {
+    pub(super) fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Problem> {
         match self.one(name)? {
             Some(empty) if empty.is_empty() => Err(is_empty(name)),
             given => Ok(given),
@@ -144,10 +142,10 @@ impl Parameters {
         name: &str,
         read: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<Option<T>, Problem> {
-        let Some(octets) = self.one(name)? else {
+        let Some(bytes) = self.one(name)? else {
             return Ok(None);
         };
-        let Ok(typed) = String::from_utf8(octets) else {
+        let Ok(typed) = String::from_utf8(bytes) else {
             return Err(bad(format_args!("{name}: write it as UTF-8")));
         };
         match read(&typed) {
@@ -199,8 +197,8 @@ fn decoded(text: &str) -> Vec<u8> {
     percent_decode_str(&text.replace('+', " ")).collect()
 }
 
-fn text(octets: Vec<u8>) -> String {
-    String::from_utf8_lossy(&octets).into_owned()
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -212,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_the_path_are_octets() {
+    fn names_in_the_path_are_bytes() {
         let place = Place::of(&uri(
             "/api/v1/vhosts/%2F/queues/a%2Fb%FF+/dead-letters/x%00",
         ));
@@ -223,7 +221,7 @@ mod tests {
         let page = Place::of(&uri("/vhosts/%2F/queues/a%2Fb%FF+/messages/x%00"));
         assert_eq!(page, Ok(place));
         let long = format!("/api/v1/vhosts/v/queues/{}/dead-letters", "q".repeat(256));
-        let refused = bad("the queue: a name has up to 255 octets");
+        let refused = bad("the queue: a name has up to 255 bytes");
         assert_eq!(Place::of(&uri(&long)), Err(refused));
     }
 
@@ -235,13 +233,13 @@ mod tests {
         let source = query.name("source").expect("short").expect("given");
         assert_eq!(&source[..], b"a\xffb c");
         assert_eq!(query.all("header"), [b"x=1", b"y=2"]);
-        assert_eq!(query.octets("body"), Ok(None));
+        assert_eq!(query.bytes("body"), Ok(None));
         assert_eq!(query.number("limit", 1..=10), Ok(Some(7)));
         assert_eq!(query.number("limit", 1..=10), Ok(None));
         assert_eq!(query.key("key"), Ok(Some(ShortStr::EMPTY)));
         assert_eq!(query.end(), Ok(()));
         let long = uri(&format!("/api/v1/x?source={}", "a".repeat(256)));
-        let refused = bad("source: a name has up to 255 octets");
+        let refused = bad("source: a name has up to 255 bytes");
         assert_eq!(Parameters::of(&long).name("source"), Err(refused));
     }
 }

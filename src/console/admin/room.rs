@@ -10,7 +10,7 @@ use super::problem::Problem;
 use crate::machine::{Limit, LiveLimits};
 use crate::telemetry::Metrics;
 
-/// The total in units of `look-bytes`; an export uses up to two.
+/// The total in units of `browse-bytes`; an export uses up to two.
 const FILES: usize = 3;
 const SHARES: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ impl Room {
     }
 
     pub(super) async fn begin(&self) -> Result<Taken, Problem> {
-        let all = self.limits.now().look_bytes.saturating_mul(FILES);
+        let all = self.limits.now().browse_bytes.saturating_mul(FILES);
         let mut first = self.free.clone().try_acquire_owned().ok();
         if first.is_none() {
             let wait = timeout(PATIENCE, self.free.clone().acquire_owned()).await;
@@ -54,7 +54,7 @@ impl Room {
     }
 
     fn full(&self) -> Problem {
-        self.metrics.limit_met(Limit::LookBytes);
+        self.metrics.limit_met(Limit::BrowseBytes);
         Problem::busy(NO_ROOM)
     }
 }
@@ -69,8 +69,8 @@ impl Taken {
     ///
     /// # Errors
     /// When there is not enough; the size stays.
-    pub(super) fn resize(&mut self, octets: usize) -> Result<(), Problem> {
-        let (wanted, has) = (octets / self.share + 1, self.shares.num_permits());
+    pub(super) fn resize(&mut self, bytes: usize) -> Result<(), Problem> {
+        let (wanted, has) = (bytes / self.share + 1, self.shares.num_permits());
         if wanted <= has {
             drop(self.shares.split(has - wanted));
             return Ok(());
@@ -89,9 +89,9 @@ pub(super) mod tests {
     use super::*;
     use crate::machine::Limits;
 
-    pub(in crate::console::admin) fn room(octets: usize) -> Room {
+    pub(in crate::console::admin) fn room(bytes: usize) -> Room {
         let limits = LiveLimits::new(Limits {
-            look_bytes: octets / FILES,
+            browse_bytes: bytes / FILES,
             ..crate::config::Config::default().reloadable.limits
         });
         Room::new(limits, Metrics::new())
@@ -113,7 +113,7 @@ pub(super) mod tests {
         assert!(other.resize(3 << 19).is_ok());
         drop(one);
         assert!(other.resize(5 << 19).is_ok());
-        let met = "{limit=\"look-bytes\"} 1\n";
+        let met = "{limit=\"browse-bytes\"} 1\n";
         assert!(room.metrics.encode().contains(met));
         drop(other);
         assert_eq!(room.free.available_permits(), SHARES);

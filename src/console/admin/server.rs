@@ -63,7 +63,7 @@ const OPEN: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Octets of a connection waiting to be written, and of a request head.
+/// Bytes of a connection waiting to be written, and of a request head.
 const BUFFER: usize = 64 << 10;
 
 const FULL: &str =
@@ -279,7 +279,7 @@ impl Asked {
         }
         let (until, in_time, mut read) = (self.until.clone(), self.in_time, 0);
         let told = move |piece: Frame<Bytes>| {
-            read += piece.data_ref().map_or(0, |octets| octets.len() as u64);
+            read += piece.data_ref().map_or(0, |bytes| bytes.len() as u64);
             until.send_replace(Some(next_piece(read, answered, in_time)));
             piece
         };

@@ -15,14 +15,14 @@ use crate::registry::handling::State;
 #[into_params(parameter_in = Query, rename_all = "kebab-case")]
 pub struct Filters {
     /// Only messages that died in this queue
-    #[arg(long, value_name = "QUEUE", value_parser = octets())]
+    #[arg(long, value_name = "QUEUE", value_parser = bytes())]
     #[param(value_type = Option<String>)]
     source: Option<OsString>,
     /// Only messages that died so: rejected, expired, maxlen or delivery_limit
     #[arg(long, value_name = "REASON", value_parser = Reason::ALL.map(Reason::as_str), hide_possible_values = true)]
     reason: Option<String>,
     /// Only messages whose error begins with this line, as `groups` shows it
-    #[arg(long, value_name = "LINE", value_parser = octets())]
+    #[arg(long, value_name = "LINE", value_parser = bytes())]
     #[param(value_type = Option<String>)]
     error: Option<OsString>,
     /// Only messages with this routing key
@@ -34,11 +34,11 @@ pub struct Filters {
     #[param(value_type = Option<Vec<String>>)]
     header: Vec<OsString>,
     /// Only messages with this text in their body
-    #[arg(long, value_name = "TEXT", value_parser = octets())]
+    #[arg(long, value_name = "TEXT", value_parser = bytes())]
     #[param(value_type = Option<String>)]
     body: Option<OsString>,
     /// Only messages that died at least so long ago and were not redriven since, as in 90s, 15m, 2h or 7d
-    #[arg(long, value_name = "TIME", value_parser = octets())]
+    #[arg(long, value_name = "TIME", value_parser = bytes())]
     #[param(value_type = Option<String>)]
     older_than: Option<OsString>,
     /// Only this message, as `list` names it; may be repeated
@@ -65,7 +65,7 @@ pub struct Part {
 #[into_params(parameter_in = Query, rename_all = "kebab-case")]
 pub struct To {
     /// Send them to this queue [default: each to the queue that it died in]
-    #[arg(long, value_name = "NAME", conflicts_with = "to_exchange", value_parser = octets())]
+    #[arg(long, value_name = "NAME", conflicts_with = "to_exchange", value_parser = bytes())]
     #[param(value_type = Option<String>)]
     pub to_queue: Option<OsString>,
     /// Send them to this exchange; an empty name is the default exchange
@@ -116,9 +116,9 @@ pub struct Which {
 }
 
 /// Refuses an empty value: an unset shell variable would be a filter that matches everything.
-pub(crate) fn octets() -> impl TypedValueParser<Value = OsString> {
-    OsStringValueParser::new().try_map(|octets| match octets.is_empty() {
+pub(crate) fn bytes() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|bytes| match bytes.is_empty() {
         true => Err("it is empty"),
-        false => Ok(octets),
+        false => Ok(bytes),
     })
 }

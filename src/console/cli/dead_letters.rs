@@ -8,7 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 
 use super::proxy::{Printing, Proxy};
-use crate::console::admin::wanted::{Filters, Pace, Part, To, Which, octets};
+use crate::console::admin::wanted::{Filters, Pace, Part, To, Which, bytes};
 
 const AFTER_HELP: &str = "\
 The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest first, and puts them back in \
@@ -16,7 +16,7 @@ their places. Where that counts as a failed delivery (quorum queues before Rabbi
 and why.";
 
 const AFTER_HELP_OF_FILES: &str = "\
-A line is what `show` prints as JSON, and the properties as octets. `import` makes a message of it with those properties and with the body that stands \
+A line is what `show` prints as JSON, and the properties as bytes. `import` makes a message of it with those properties and with the body that stands \
 in the line; other changes of a line count nothing. A CC header is shown on and does not route; a user-id that is not yours is left out.
 
 Exit codes: 0 all is done; 3 a part of it, and which is said; 65 nothing of it; 1 there is no answer, and why.";
@@ -172,7 +172,7 @@ pub struct Place {
     #[command(flatten)]
     pub proxy: Proxy,
     /// The vhost
-    #[arg(long, value_name = "NAME", default_value = "/", global = true, value_parser = octets())]
+    #[arg(long, value_name = "NAME", default_value = "/", global = true, value_parser = bytes())]
     pub vhost: OsString,
     #[command(flatten)]
     pub printing: Printing,
@@ -182,7 +182,7 @@ pub struct Place {
 #[derive(Args, Debug)]
 pub struct Queue {
     /// The queue
-    #[arg(long, value_name = "NAME", value_parser = octets())]
+    #[arg(long, value_name = "NAME", value_parser = bytes())]
     pub queue: OsString,
 }
 

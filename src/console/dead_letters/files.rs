@@ -16,7 +16,7 @@ use crate::plain;
 
 /// A request ends after this many lines, or at the first line beyond this size.
 const LINES: u64 = 500;
-const OCTETS: usize = 4 << 20;
+const BYTES: usize = 4 << 20;
 
 pub(super) async fn export(client: &Client, path: &str) -> Result<(Said, Outcome), Failed> {
     let file = client.ask(Method::GET, path, Bytes::new()).await?;
@@ -73,7 +73,7 @@ pub(super) async fn import(
 
 fn part(lines: &mut dyn BufRead) -> io::Result<(Vec<u8>, u64)> {
     let (mut part, mut number) = (Vec::new(), 0);
-    while number < LINES && part.len() < OCTETS {
+    while number < LINES && part.len() < BYTES {
         if lines.read_until(b'\n', &mut part)? == 0 {
             break;
         }

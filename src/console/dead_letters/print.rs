@@ -186,7 +186,7 @@ mod tests {
     fn answer() -> Value {
         json!({
             "queues": [
-                {"id": "a\u{1b}", "n": 1, "keys": ["x", "y"], "none": null, "told-seconds": 3_661, "stay": {"n\u{9b}": 1, "m": 2},
+                {"id": "a\u{1b}", "n": 1, "keys": ["x", "y"], "none": null, "reported-seconds": 3_661, "stay": {"n\u{9b}": 1, "m": 2},
                  "to": [{"exchange": "", "routing-key": "dead"}, {"exchange": "x", "routing-key": null}]},
                 {"id": "b".repeat(61), "n": 22},
             ],
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn people_read_times_targets_and_counts() {
-        let columns = ["told-seconds", "to", "stay"].map(str::to_owned);
+        let columns = ["reported-seconds", "to", "stay"].map(str::to_owned);
         let read = |headed| LIST.text(&answer(), &columns, headed).expect("all known");
         let row = read(true).lines().nth(1).expect("a row").to_owned();
         assert_eq!(row, "1h 1m 1s      queue dead,x/*  m: 2, n\\u{9b}: 1");
@@ -236,7 +236,7 @@ mod tests {
                 {"name": "x", "type": "longstr", "value": "<script>"},
                 {"name": "list", "type": "array", "value": [1, {"a": "\u{9b}"}]},
             ],
-            "story": ["It was rejected.", "It was rejected again."],
+            "history": ["It was rejected.", "It was rejected again."],
             "body": {"encoding": "text", "text": "two\nlines\u{7}", "cut": true},
         });
         insta::assert_snapshot!(facts(&detail, &[]), @r#"
@@ -263,7 +263,7 @@ mod tests {
           content-type  text/plain
           priority      3
 
-        story
+        history
           It was rejected.
           It was rejected again.
         "#);

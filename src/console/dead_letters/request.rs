@@ -1,4 +1,4 @@
-//! Paths and queries. Names need not be UTF-8, so that all of them are escaped octet by octet.
+//! Paths and queries. Names need not be UTF-8, so that all of them are escaped byte by byte.
 
 use std::ffi::OsStr;
 
@@ -16,9 +16,9 @@ const OWN: [&str; 3] = ["queue", "approve", "no-wait"];
 pub struct Query(Vec<String>);
 
 pub(super) fn path<const N: usize>(place: &Place, names: [&dyn AsRef<OsStr>; N]) -> String {
-    let octets = |name: &OsStr| escaped(name.as_encoded_bytes());
-    let names = names.map(|name| format!("/{}", octets(name.as_ref())));
-    format!("/api/v1/vhosts/{}{}", octets(&place.vhost), names.concat())
+    let bytes = |name: &OsStr| escaped(name.as_encoded_bytes());
+    let names = names.map(|name| format!("/{}", bytes(name.as_ref())));
+    format!("/api/v1/vhosts/{}{}", bytes(&place.vhost), names.concat())
 }
 
 // === impl Query ===

@@ -22,7 +22,7 @@ use super::{NAME, PATIENCE, Patient, Report, own};
 
 /// AMQP 0-9-1, section 4.2.2.
 const PROTOCOL_HEADER: &[u8] = b"AMQP\0\0\x09\x01";
-/// `connection.start` has some hundred octets.
+/// `connection.start` has some hundred bytes.
 const LONGEST_GREETING: usize = 64 * 1024;
 
 pub(super) struct Entered {

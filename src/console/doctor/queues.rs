@@ -72,7 +72,7 @@ pub(super) async fn examine(patient: &Patient, entered: &Entered, report: &mut R
 /// have a maximum age.
 async fn other_user(patient: &Patient, entered: &Entered) -> Option<ShortStr> {
     let names = &patient.names;
-    let text = |octets: &[u8]| AMQPValue::LongString(octets.to_vec().into());
+    let text = |bytes: &[u8]| AMQPValue::LongString(bytes.to_vec().into());
     let mut arguments = FieldTable::default();
     for (name, value) in [
         ("x-queue-type", text(b"classic")),

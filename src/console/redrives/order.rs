@@ -50,7 +50,7 @@ impl Order {
             bounds: Bounds {
                 messages: u64::MAX,
                 held: self.held,
-                octets: u64::MAX,
+                bytes: u64::MAX,
                 time: Duration::MAX,
             },
             task: Task::Move(Box::new(Move {

@@ -35,7 +35,7 @@ pub(super) struct Entry {
 pub struct Shown {
     /// Its number: begins at 1 with each process.
     pub id: u64,
-    /// The queue, in its octets.
+    /// The queue, in its bytes.
     #[serde(skip)]
     pub of: ShortStr,
     /// The vhost of its queue.
@@ -110,7 +110,7 @@ impl Entry {
             Some(_) if self.cancelled => (State::Cancelled, None),
             Some((_, Ok(summary))) => match summary.stopped {
                 Stopped::Messages => (State::Failed, Some(too_many_stay(summary))),
-                Stopped::Octets => (State::Failed, Some(too_heavy(summary))),
+                Stopped::Bytes => (State::Failed, Some(too_heavy(summary))),
                 Stopped::Time => (State::Failed, Some(format!("{NOTHING_MOVED}; {IN_FRONT}"))),
                 Stopped::Paused => (State::Cancelled, Some(PAUSED_FOR_LONG.to_owned())),
                 _ if summary.some_did_not_come() => {
@@ -241,7 +241,7 @@ mod tests {
                 "more cannot be held; redrive or purge",
             ),
             (
-                stopped(Stopped::Octets),
+                stopped(Stopped::Bytes),
                 "or it has an alarm; redrive or purge",
             ),
             (

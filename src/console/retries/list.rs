@@ -26,7 +26,7 @@ struct DelayQueue {
     delay_ms: u64,
     waiting: u64,
     leaving: Option<u64>,
-    looked_at: u64,
+    scanned: u64,
     has_delivery_limit: bool,
 }
 
@@ -51,13 +51,13 @@ pub async fn list(place: &Place, delays: &[u64], messages: u16) -> Result<Listin
         let mut sources = Sources::default();
         for delay in known {
             let queue = place.names.delay_queue(delay.millis);
-            let looked_at = match delay.has_delivery_limit {
+            let scanned = match delay.has_delivery_limit {
                 false => messages.into(),
                 true => 0,
             };
             let (task, now) = (Task::Look(Bodies::Begin), place.walker.clock.now().wall);
             let sees = |letter: Letter| sources.add(letter.waiting(), now);
-            let walked = place.walk(vhost, &queue, (looked_at, task), sees).await?;
+            let walked = place.walk(vhost, &queue, (scanned, task), sees).await?;
             let Some(walked) = walked else {
                 listing.notes.push(not_there(vhost, &queue));
                 continue;
@@ -68,7 +68,7 @@ pub async fn list(place: &Place, delays: &[u64], messages: u16) -> Result<Listin
                 delay_ms: delay.millis,
                 waiting: walked.ready.unwrap_or(walked.seen),
                 leaving: delay.leaving,
-                looked_at: walked.seen,
+                scanned: walked.seen,
                 has_delivery_limit: delay.has_delivery_limit,
             });
             if delay.has_delivery_limit {

@@ -18,7 +18,7 @@ fn dead(queue: &str) -> Arc<DeadLetter> {
         reason: Reason::Rejected,
         exchange: name("dlx"),
         routing_key: name("key"),
-        octets: 1,
+        bytes: 1,
         outcome: Outcome::Confirmed,
         by: None,
     })

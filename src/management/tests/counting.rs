@@ -46,7 +46,7 @@ fn dead_letter(queue: &ShortStr) -> DeadLetter {
         reason: Reason::Rejected,
         exchange: ShortStr::EMPTY,
         routing_key: queue.clone(),
-        octets: 1,
+        bytes: 1,
         outcome: Outcome::Confirmed,
         by: None,
     }

@@ -5,7 +5,7 @@ use crate::amqp::method::QueueDeclare;
 use crate::machine::Mono;
 use crate::management::listing::{Learner, Listing};
 use crate::registry::catalogue::fact::Source;
-use crate::registry::catalogue::{Catalogue, Told};
+use crate::registry::catalogue::{Catalogue, Report};
 use crate::registry::{Declared, Form};
 
 const QUEUES: [&str; 2] = [
@@ -74,7 +74,7 @@ fn what_a_list_lacks_is_doubted_only_if_it_is_whole() {
     let is_doubted = |at, answer: &str| {
         let (vhost, queue) = (&learner.vhost, name("gone"));
         let declared = Declared::of_queue(Form::default(), QueueType::Classic, &learner.names);
-        let told = Told::Declared(Arc::new(declared));
+        let told = Report::Declared(Arc::new(declared));
         let catalogue = &learner.catalogue;
         catalogue.learn(vhost, &queue, &told, Source::Declare, Mono(at));
         let life = catalogue.life(vhost, &queue);

@@ -13,7 +13,7 @@ struct Stub {
     reads: fn(&Stub, Leg, &[u8], &mut Fx) -> usize,
     /// Its last words to the client.
     ends_with: &'static [u8],
-    /// Octets before each word that it forwards.
+    /// Bytes before each word that it forwards.
     swells: usize,
     most_backlog: usize,
     /// Legs that are read only when the client has ended.
@@ -53,7 +53,7 @@ fn talker() -> Stub {
     }
 }
 
-/// Forwards one word of four octets at a time, with others before it, and reads on when they are
+/// Forwards one word of four bytes at a time, with others before it, and reads on when they are
 /// written.
 fn swelling(swells: usize) -> Stub {
     Stub {

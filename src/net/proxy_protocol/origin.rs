@@ -34,7 +34,7 @@ impl Origin {
                 let proxy = v2::Version::Two | v2::Command::Proxy;
                 let header = v2::Builder::with_addresses(proxy, v2::Protocol::Stream, ends);
                 let header = match &self.ssl {
-                    Some(ssl) => header.write_tlv(ssl::TYPE, ssl.octets()),
+                    Some(ssl) => header.write_tlv(ssl::TYPE, ssl.bytes()),
                     None => Ok(header),
                 };
                 let header = header.and_then(v2::Builder::build);

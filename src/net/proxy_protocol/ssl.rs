@@ -55,7 +55,7 @@ impl Ssl {
         (with_tls && fits).then(|| Ssl(value.to_vec()))
     }
 
-    pub(super) fn octets(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
 }

@@ -16,7 +16,7 @@ fn ends(source: &str, destination: &str) -> Ends {
     }
 }
 
-/// Yields a few octets at a time, and counts reads.
+/// Yields a few bytes at a time, and counts reads.
 struct Stream<'a> {
     rest: &'a [u8],
     piece: usize,
@@ -57,11 +57,11 @@ fn own() -> Ends {
     ends("10.0.0.2:40000", "10.0.0.3:5672")
 }
 
-fn read_of(octets: &[u8]) -> (Result<Header, String>, Vec<u8>) {
+fn read_of(bytes: &[u8]) -> (Result<Header, String>, Vec<u8>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("a runtime").block_on(async {
         let mut stream = Stream {
-            rest: octets,
+            rest: bytes,
             piece: usize::MAX,
             reads: 0,
         };
@@ -90,9 +90,9 @@ fn what_it_writes_it_reads_and_nothing_behind_it() {
         ("[2001:db8::7]:50000", "[::1]:5673"),
     ] {
         let of = ends(source, destination);
-        for mut octets in [first(of), Origin::from(of).header(own(), Told::V2)] {
-            octets.extend(b"AMQP\0\0\x09\x01");
-            let (read, rest) = read_of(&octets);
+        for mut bytes in [first(of), Origin::from(of).header(own(), Told::V2)] {
+            bytes.extend(b"AMQP\0\0\x09\x01");
+            let (read, rest) = read_of(&bytes);
             assert_eq!(read.map(|header| header.ends), Ok(Some(of)));
             assert_eq!(rest, b"AMQP\0\0\x09\x01");
         }
@@ -108,9 +108,9 @@ async fn a_header_may_come_in_pieces() {
         .iter()
         .flat_map(|header| (1..60).map(move |piece| (header, piece)))
     {
-        let octets = [&header[..], b"AMQP"].concat();
+        let bytes = [&header[..], b"AMQP"].concat();
         let mut stream = Stream {
-            rest: &octets,
+            rest: &bytes,
             piece,
             reads: 0,
         };
@@ -213,13 +213,13 @@ fn what_a_load_balancer_says_of_tls_is_passed_on_as_it_is() {
 
 #[test]
 fn a_client_without_addresses_has_those_of_the_proxy() {
-    let octets = Origin::LOCAL.header(own(), Told::V2);
-    assert_eq!(octets, Origin::from(own()).header(own(), Told::V2));
+    let bytes = Origin::LOCAL.header(own(), Told::V2);
+    assert_eq!(bytes, Origin::from(own()).header(own(), Told::V2));
 }
 
 #[test]
 fn what_is_no_header_is_told() {
-    for (octets, problem) in [
+    for (bytes, problem) in [
         (
             &b"AMQP\0\0\x09\x01AMQP"[..],
             "does not begin with a PROXY header",
@@ -237,7 +237,7 @@ fn what_is_no_header_is_told() {
             "ended in its PROXY header",
         ),
     ] {
-        let said = read_of(octets).0.expect_err("no header");
+        let said = read_of(bytes).0.expect_err("no header");
         assert!(said.contains(problem), "{said}");
     }
 }
@@ -263,12 +263,12 @@ fn a_network_is_trusted_however_its_addresses_are_written() {
 
 proptest! {
     #[test]
-    fn no_octets_make_it_fall_over(octets in prop::collection::vec(any::<u8>(), 0..300), how in 0..3) {
-        let octets = match how {
-            0 => octets,
-            1 => [b"PROXY ", &octets[..]].concat(),
-            _ => [v2::PROTOCOL_PREFIX, &octets].concat(),
+    fn no_octets_make_it_fall_over(bytes in prop::collection::vec(any::<u8>(), 0..300), how in 0..3) {
+        let bytes = match how {
+            0 => bytes,
+            1 => [b"PROXY ", &bytes[..]].concat(),
+            _ => [v2::PROTOCOL_PREFIX, &bytes].concat(),
         };
-        let _ = read_of(&octets);
+        let _ = read_of(&bytes);
     }
 }

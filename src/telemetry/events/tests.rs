@@ -46,7 +46,7 @@ fn dead_letter(queue: &str, outcome: Outcome) -> Event {
         reason: Reason::Expired,
         exchange: name("dlx"),
         routing_key: name("key"),
-        octets: 1,
+        bytes: 1,
         outcome,
         by: None,
     }))
@@ -59,7 +59,7 @@ fn a_session_is_named_in_its_lines() {
         let mut reporter = Reporter::session(Metrics::new(), peer);
         reporter.report(&Event::ProtocolFault {
             leg: Leg::Client,
-            what: "wrong end octet",
+            what: "wrong end byte",
         });
         reporter.report(&Event::SessionOpened {
             vhost: name("/"),
@@ -72,7 +72,7 @@ fn a_session_is_named_in_its_lines() {
         });
     });
     insta::assert_snapshot!(lines, @r#"
-     INFO session{peer=10.0.0.7:50000}: a client violated the protocol what="wrong end octet"
+     INFO session{peer=10.0.0.7:50000}: a client violated the protocol what="wrong end byte"
     DEBUG session{peer=10.0.0.7:50000 vhost=/ user=app connection="worker 1"}: session opened
      WARN session{peer=10.0.0.7:50000 vhost=/ user=app connection="worker 1"}: left to the broker queue=orders request="reject" cause="budget"
     "#);

@@ -62,8 +62,11 @@ mod tests {
         assert_eq!(metrics.limits_that_were_met(), []);
         assert_eq!(metrics.standing(&Vhost::ROOT), Standing::default());
         assert_eq!(metrics.encode(), before);
-        metrics.limit_met(Limit::Looks);
-        metrics.limit_met(Limit::Looks);
-        assert_eq!(metrics.limits_that_were_met(), [(Limit::Looks.as_str(), 2)]);
+        metrics.limit_met(Limit::Browses);
+        metrics.limit_met(Limit::Browses);
+        assert_eq!(
+            metrics.limits_that_were_met(),
+            [(Limit::Browses.as_str(), 2)]
+        );
     }
 }

@@ -15,7 +15,7 @@ async fn a_handshake_that_does_not_end_is_let_go() {
     each_broker(async |broker, vhost| {
         let front = Front::start(broker, vhost, &[("DLX_PROXY_HANDSHAKE_TIMEOUT", "2s")]).await;
         let begun = Instant::now();
-        // Nothing at all; the first octets, one a time; a start-ok that never ends.
+        // Nothing at all; the first bytes, one a time; a start-ok that never ends.
         let mut endless = frame::PROTOCOL.to_vec();
         endless.extend_from_slice(&[1, 0, 0, 0, 1, 0, 0]);
         endless.resize(4096, b'x');

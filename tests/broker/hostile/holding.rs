@@ -92,7 +92,7 @@ async fn all_channels_that_the_broker_allows_and_more() {
     .await;
 }
 
-/// Many outstanding deliveries of one octet: what is kept of each counts with all that it costs.
+/// Many outstanding deliveries of one byte: what is kept of each counts with all that it costs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outstanding_deliveries_stay_within_the_budget() {
     each_broker(async |broker, vhost| {
@@ -132,7 +132,7 @@ async fn outstanding_deliveries_stay_within_the_budget() {
         let all = front.program.resident();
         let grown = all.saturating_sub(before);
         println!(
-            "{}: {messages} deliveries in {:.1?}, {retained} octets retained, {grown} KiB of memory",
+            "{}: {messages} deliveries in {:.1?}, {retained} bytes retained, {grown} KiB of memory",
             broker.version,
             begun.elapsed()
         );

@@ -26,7 +26,7 @@ pub(super) struct Bound {
     /// Peers that stand still.
     pub(super) slow: u64,
     pub(super) surveyed: bool,
-    /// If there is an API: `look-bytes`, `max-looks`, and the largest dead letter in a file.
+    /// If there is an API: `browse-bytes`, `max-browses`, and the largest dead letter in a file.
     pub(super) files: Option<(u64, u64, u64)>,
 }
 
@@ -35,7 +35,7 @@ impl Bound {
         + connections × 32 KiB + channels × 4 KiB + (queues + consumers) × 2 KiB + withheld rejects × 2 KiB\n\
         + replies × 512 B + peers that stand still × 512 KiB\n\
         + 128 MiB, if a management-url is set\n\
-        + 3 × look-bytes + 4 × the largest dead letter + max-looks × 8 MiB, if the admin port has its API";
+        + 3 × browse-bytes + 4 × the largest dead letter + max-browses × 8 MiB, if the admin port has its API";
 
     pub(super) fn kib(&self) -> u64 {
         32 * MIB

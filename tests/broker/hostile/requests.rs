@@ -209,7 +209,7 @@ async fn management(bindings: String) -> (SocketAddr, Arc<AtomicUsize>) {
                 while stream
                     .read_line(&mut line)
                     .await
-                    .is_ok_and(|octets| octets > 0)
+                    .is_ok_and(|bytes| bytes > 0)
                 {
                     if line.starts_with("GET ") {
                         let of_bindings = line.contains("/amq%2Etopic/bindings/source");

@@ -10,7 +10,7 @@ use super::{Bytes, Frame, Micros, names};
 /// One copy of a message.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Copy {
-    /// The first octets of its body.
+    /// The first bytes of its body.
     pub(super) body: Bytes,
     /// What somebody published it with.
     pub(super) given: History,

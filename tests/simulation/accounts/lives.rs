@@ -60,7 +60,7 @@ impl Accounts {
             return Ok(());
         }
         let queue = text
-            .split(|octet| *octet == b'\'')
+            .split(|byte| *byte == b'\'')
             .find(|of| of.starts_with(b"source."));
         if let Some(queue) = queue.filter(|queue| self.gone_once.contains(*queue)) {
             // A form that makes no queue came when there was none any more (docs/differences.md, "What the proxy does not do").

@@ -8,7 +8,7 @@ use dlx_proxy::net::clock::Clock as _;
 use dlx_proxy::net::question::Question;
 use dlx_proxy::objects::QueueType;
 use dlx_proxy::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
-use dlx_proxy::registry::catalogue::Told;
+use dlx_proxy::registry::catalogue::Report;
 use dlx_proxy::registry::catalogue::fact::Source;
 use dlx_proxy::registry::{Declared, Form};
 
@@ -99,7 +99,7 @@ impl Proxy {
         }
         let form = Form::of(bits, &listed.arguments.encode());
         let declared = Declared::of_queue(form, queue_type(listed.kind), &names());
-        let told = Told::Declared(Arc::new(declared));
+        let told = Report::Declared(Arc::new(declared));
         let catalogue = &self.session_settings.catalogue;
         catalogue.learn(&vhost(), &name, &told, Source::Management, at);
     }

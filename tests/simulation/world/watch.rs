@@ -367,19 +367,19 @@ fn may_be_hidden(name: &str) -> bool {
     name.ends_with("-ok") && name != "basic.get-ok"
 }
 
-/// Lists of octets as the text that they mostly are.
+/// Lists of bytes as the text that they mostly are.
 fn readable(debug: &str) -> String {
-    static OCTETS: LazyLock<Regex> =
+    static BYTES: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\[([0-9]{1,3}(, [0-9]{1,3})*)\]").expect("a pattern"));
     let text = |found: &Captures<'_>| {
-        let octets = found[1].split(", ").filter_map(|octet| octet.parse().ok());
-        let text: Vec<u8> = octets.take(120).collect();
+        let bytes = found[1].split(", ").filter_map(|byte| byte.parse().ok());
+        let text: Vec<u8> = bytes.take(120).collect();
         format!(
             "\"{}\"",
             String::from_utf8_lossy(&text).trim_end_matches('.')
         )
     };
-    OCTETS.replace_all(debug, text).into_owned()
+    BYTES.replace_all(debug, text).into_owned()
 }
 
 pub(super) fn gist_line(frame: &Frame) -> String {

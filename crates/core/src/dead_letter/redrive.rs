@@ -72,7 +72,7 @@ pub enum Stays {
     NoDeath,
     #[error("its properties or its headers cannot be read")]
     Unreadable,
-    #[error("its history has a name of more than 255 octets")]
+    #[error("its history has a name of more than 255 bytes")]
     TooLong,
 }
 

@@ -74,7 +74,7 @@ pub struct BackOff {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Decision {
     /// Neither delayed nor counted: left to the broker.
     Native,
     /// Comes back after this delay, with these counts.
@@ -139,7 +139,7 @@ impl Attempts {
 
 impl Retries {
     /// `before`: earlier returns. The limit takes precedence, as in RabbitMQ.
-    pub fn verdict(&self, before: Attempts, returned: Returned) -> Verdict {
+    pub fn decide(&self, before: Attempts, returned: Returned) -> Decision {
         let now = before.and(returned);
         let counts = match (self.counts, returned) {
             (Counts::All, _) | (Counts::Failed, Returned::ByReject) => true,
@@ -148,12 +148,12 @@ impl Retries {
         let counted = now.counted(self.counts);
         let limit = self.limit.filter(|_| counts);
         if limit.is_some_and(|limit| counted > limit) {
-            return Verdict::Dies;
+            return Decision::Dies;
         }
         match self.back_off.filter(|back_off| back_off.delays(returned)) {
-            Some(back_off) => Verdict::Back(back_off.delay(counted), now),
-            None if limit.is_some() => Verdict::Back(Duration::ZERO, now),
-            None => Verdict::Native,
+            Some(back_off) => Decision::Back(back_off.delay(counted), now),
+            None if limit.is_some() => Decision::Back(Duration::ZERO, now),
+            None => Decision::Native,
         }
     }
 }

@@ -14,7 +14,7 @@ use super::headers::X_DEATH;
 use super::history::{self, Entry};
 use super::plan::plan;
 use super::remembered::{self, Past};
-use super::retries::{Attempts, Retries, Returned, Verdict};
+use super::retries::{Attempts, Decision, Retries, Returned};
 use super::retry::{self, Away, Retry};
 use super::route::Keys;
 use super::{Death, Lookup, Rules, Target};
@@ -54,11 +54,11 @@ pub fn give_back(
     own_user: &[u8],
     now: Wall,
 ) -> Option<Disposal> {
-    match retries.verdict(of.attempts, of.returned) {
-        Verdict::Native => None,
-        Verdict::Back(..) if !of.fits => Some(dies(&of.death, lookup, rules, now)),
-        Verdict::Dies => Some(dies(&of.death, lookup, rules, now)),
-        Verdict::Back(delay, attempts) => {
+    match retries.decide(of.attempts, of.returned) {
+        Decision::Native => None,
+        Decision::Back(..) if !of.fits => Some(dies(&of.death, lookup, rules, now)),
+        Decision::Dies => Some(dies(&of.death, lookup, rules, now)),
+        Decision::Back(delay, attempts) => {
             let retried = away(of, delay, attempts, lookup, rules, own_user, now);
             Some(retried.map_or(
                 Disposal::LeaveToBroker(Fallback::Unreadable),

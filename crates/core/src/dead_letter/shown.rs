@@ -14,7 +14,7 @@ use super::{history, remembered, retry};
 
 #[derive(Clone, Debug, Default)]
 pub struct Shown<'a> {
-    /// Newest first, each a table without its length octets.
+    /// Newest first, each a table without its length bytes.
     pub entries: Vec<Cow<'a, [u8]>>,
     /// The queue that it was returning to after a retry. It has not died there since.
     pub away_from: Option<ShortStr>,

@@ -39,7 +39,7 @@ pub(super) struct Writing<'a> {
 
 impl Writing<'_> {
     /// # Errors
-    /// When headers are malformed, or the key exceeds 255 octets.
+    /// When headers are malformed, or the key exceeds 255 bytes.
     pub(super) fn publication(mut self) -> Result<Publication, Malformed> {
         let most = self.rules.max_history.max(1);
         let history_cut = self.whole.entries.len() > most;

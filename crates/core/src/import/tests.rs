@@ -10,7 +10,7 @@ use crate::link::script::{Script, Words, check};
 
 struct Scripted(Rig<Import>);
 
-/// `3`: so many · `large`: as many octets as may be on their way · `big`: its headers fit no frame · `broken` properties · `soon` and `far`: when
+/// `3`: so many · `large`: as many bytes as may be on their way · `big`: its headers fit no frame · `broken` properties · `soon` and `far`: when
 /// it is to be delivered.
 fn messages(word: &str) -> Vec<Content> {
     let message = |properties: &'static [u8], body: Bytes| Content {
@@ -23,7 +23,7 @@ fn messages(word: &str) -> Vec<Content> {
         with_headers(headers, "body")
     };
     vec![match word {
-        "large" => message(&[0, 0], vec![0; MOST_OCTETS].into()),
+        "large" => message(&[0, 0], vec![0; MOST_BYTES].into()),
         "broken" => message(b"\xff", "body".into()),
         "soon" => timed(5),
         "far" => timed(i64::MAX),

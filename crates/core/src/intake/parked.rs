@@ -301,8 +301,8 @@ impl Parked {
             // It was on its way when the publisher left: nobody would give it an outcome.
             stuck: !self.active,
         };
-        let octets = publication.content.len();
-        let ticket = self.mover.hold(delivery.tag, octets, now.mono, held);
+        let bytes = publication.content.len();
+        let ticket = self.mover.hold(delivery.tag, bytes, now.mono, held);
         if self.active {
             fx.out.dead.push((ticket, publication));
         }
@@ -381,7 +381,7 @@ impl Parked {
                 delete(fx.broker.build(&[]), &self.lock);
                 self.rest(now);
             }
-        } else if flying < self.window && self.mover.octets < room {
+        } else if flying < self.window && self.mover.bytes < room {
             self.left -= 1;
             self.fetching = true;
             reply::get(fx.broker.build(&[]), PARKED, &self.queue);

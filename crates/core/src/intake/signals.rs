@@ -33,9 +33,9 @@ pub(super) fn decide(
     let distrusted = |cause| {
         let queue = settings.names.intake_queue();
         let to = (&delivery.exchange, &delivery.routing_key);
-        let octets = content.map_or(0, |content| content.body.len());
+        let bytes = content.map_or(0, |content| content.body.len());
         let outcome = Outcome::Parked(cause);
-        Decision::Reject(event(queue, Reason::Rejected, to, octets, outcome))
+        Decision::Reject(event(queue, Reason::Rejected, to, bytes, outcome))
     };
     let Some(content) = content else {
         return distrusted(Cause::TooBig);
@@ -59,7 +59,7 @@ fn died(
     (intake, queue_type): (DeclaredTarget, QueueType),
     now: Wall,
 ) -> Option<Decision> {
-    let octets = content.body.len();
+    let bytes = content.body.len();
     let (content, routing_key) = before(settings, content, &delivery.routing_key);
     // But the name of its exchange says where it was meant to go.
     let implausible = |target: &Target| {
@@ -85,7 +85,7 @@ fn died(
         Lookup::KeyUnknown | Lookup::Unknown | Lookup::NoExchange => (&none, None),
     };
     let to = (to.0, to.1.unwrap_or(&routing_key));
-    let event = |outcome| event(&signal.queue, signal.reason, to, octets, outcome);
+    let event = |outcome| event(&signal.queue, signal.reason, to, bytes, outcome);
     Some(
         match dead_letter::dispose(&death, &lookup, rules, now.seconds()) {
             Disposal::Publish(publication) | Disposal::Retry(publication) => {
@@ -160,8 +160,8 @@ fn came_back(content: &Content, settings: &Settings, rules: &Rules, now: Wall) -
             };
             let outcome = Outcome::Dropped(cause);
             let nowhere = (&ShortStr::EMPTY, &ShortStr::EMPTY);
-            let octets = content.body.len();
-            Decision::Drop(event(&queue, Reason::Expired, nowhere, octets, outcome))
+            let bytes = content.body.len();
+            Decision::Drop(event(&queue, Reason::Expired, nowhere, bytes, outcome))
         }
         Disposal::LeaveToBroker(_) => return None,
     })
@@ -199,7 +199,7 @@ fn event(
     queue: &ShortStr,
     reason: Reason,
     (exchange, routing_key): (&ShortStr, &ShortStr),
-    octets: usize,
+    bytes: usize,
     outcome: Outcome,
 ) -> Event {
     Event::DeadLetter(Arc::new(DeadLetter {
@@ -207,7 +207,7 @@ fn event(
         reason,
         exchange: exchange.clone(),
         routing_key: routing_key.clone(),
-        octets,
+        bytes,
         outcome,
         by: None,
     }))

@@ -20,7 +20,7 @@ use crate::link::script::{Script, Words, check, properties, quoted, runs, tell};
 use crate::machine::{Ensure, Limits, LiveLimits, Wall};
 use crate::objects::{self, Names};
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
-use crate::registry::catalogue::Told;
+use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Definition, Pattern, Policies, Policy};
@@ -177,7 +177,7 @@ impl Script for Scripted {
                 let form = Form::of(0, b"");
                 let declared =
                     Declared::of_queue(form, objects::QueueType::Classic, &settings.names);
-                let (vhost, told) = (&settings.login.vhost, Told::Declared(Arc::new(declared)));
+                let (vhost, told) = (&settings.login.vhost, Report::Declared(Arc::new(declared)));
                 let queue = name(&words.word());
                 settings
                     .catalogue
@@ -209,12 +209,12 @@ impl Script for Scripted {
             (None, "manual") => self.auto = false,
             (None, "auto") => self.auto = true,
             (None, "counts") => {
-                let (held, octets) = (
+                let (held, bytes) = (
                     self.rig.machine.held(),
-                    self.rig.machine.consumer.mover.octets,
+                    self.rig.machine.consumer.mover.bytes,
                 );
                 let reads = self.rig.machine.reads();
-                self.counts = Some(format!("holds {held} ({octets}), reads: {reads}"));
+                self.counts = Some(format!("holds {held} ({bytes}), reads: {reads}"));
             }
             _ => return false,
         }
@@ -264,7 +264,7 @@ impl Scripted {
     fn deliver(&mut self, words: &mut Words) {
         let redelivered = words.flag("redelivered");
         let begun = words.flag("begun");
-        let octets: Option<u64> = words.option_number("octets");
+        let bytes: Option<u64> = words.option_number("bytes");
         let exchange = words.word();
         let now = self.rig.now.wall;
         let message = match words.option_number::<u64>("away") {
@@ -283,7 +283,7 @@ impl Scripted {
             self.rest = whole[deliver.len()..].to_vec();
             return self.rig.broker(&deliver);
         }
-        let Some(octets) = octets else {
+        let Some(bytes) = bytes else {
             return self.rig.broker(&content(deliver, 2, &message));
         };
         self.rig.broker(&deliver);
@@ -294,9 +294,9 @@ impl Scripted {
         };
         one(
             2,
-            &[&[0, 60, 0, 0][..], &octets.to_be_bytes(), &[0, 0]].concat(),
+            &[&[0, 60, 0, 0][..], &bytes.to_be_bytes(), &[0, 0]].concat(),
         );
-        for _ in 0..octets >> 20 {
+        for _ in 0..bytes >> 20 {
             one(3, &[0; 1 << 20]);
         }
     }

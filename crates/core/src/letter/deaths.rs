@@ -16,7 +16,7 @@ const INTAKE: &[u8] = b".intake";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Death {
     pub queue: Option<ShortStr>,
-    /// In RabbitMQ's words; cut at 255 octets.
+    /// In RabbitMQ's words; cut at 255 bytes.
     pub reason: Option<String>,
     pub count: Option<u64>,
     /// Of the first death, in seconds since 1970. RabbitMQ keeps it when it counts on (S4.2).
@@ -26,13 +26,13 @@ pub struct Death {
     /// Before the first of these deaths: the routing key, then those of `CC`.
     pub routing_keys: Vec<ShortStr>,
     /// The property `expiration` that the first of these deaths removed, in milliseconds; cut at
-    /// 255 octets.
+    /// 255 bytes.
     pub original_expiration: Option<String>,
 }
 
 /// The origin of a message, from one pass over its headers.
 #[derive(Debug, Default)]
-pub(super) struct Fate {
+pub(super) struct LastDeath {
     /// The queue of the newest death.
     ///
     /// - For a parked message: the queue in which its dead letter died. A message that was parked
@@ -54,9 +54,9 @@ pub(super) struct Fate {
 // === impl Letter ===
 
 impl Letter {
-    pub(super) fn fate(&self) -> Fate {
+    pub(super) fn last_death(&self) -> LastDeath {
         let Some(properties) = self.parsed() else {
-            return Fate::default();
+            return LastDeath::default();
         };
         let Shown { entries, away_from } = shown(&properties, MOST);
         let deaths: Vec<_> = entries.iter().map(|raw| Death::read(Table(raw))).collect();
@@ -64,7 +64,7 @@ impl Letter {
             Some(_) => None,
             None => deaths.iter().find(|death| !death.is_in_intake()),
         };
-        Fate {
+        LastDeath {
             reason: last.and_then(|death| death.reason.clone()),
             died_at: last.and_then(|death| death.time).map(Wall::of_seconds),
             source: away_from.or_else(|| last?.queue.clone()),
@@ -73,9 +73,9 @@ impl Letter {
     }
 }
 
-// === impl Fate ===
+// === impl LastDeath ===
 
-impl Fate {
+impl LastDeath {
     pub(super) fn number(&self) -> u64 {
         let counts = self.deaths.iter().map(|death| death.count.unwrap_or(1));
         counts.fold(0, u64::saturating_add)
@@ -122,6 +122,6 @@ impl Death {
     }
 }
 
-fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets.get(..LONGEST).unwrap_or(octets)).into_owned()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.get(..LONGEST).unwrap_or(bytes)).into_owned()
 }

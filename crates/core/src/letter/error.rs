@@ -46,7 +46,7 @@ pub fn beginning(text: &[u8]) -> Option<String> {
 }
 
 fn first_line(text: &[u8]) -> Option<String> {
-    let mut lines = text.split(|octet| b"\r\n".contains(octet));
+    let mut lines = text.split(|byte| b"\r\n".contains(byte));
     let first = lines.find(|line| !line.trim_ascii().is_empty())?;
     let line = line(first.trim_ascii(), LONGEST);
     (!line.is_empty()).then_some(line)

@@ -17,11 +17,11 @@ pub struct Filter {
     pub error: Option<(ErrorHeaders, String)>,
     /// The current key, or the first one: a dead-letter routing key may have replaced it.
     pub routing_key: Option<ShortStr>,
-    /// The first header of that name has that value. Texts compare by octets, numbers and booleans
+    /// The first header of that name has that value. Texts compare by bytes, numbers and booleans
     /// by their usual text, timestamps in RFC 3339 or seconds; a void is empty. Tables and arrays
     /// never match. All pairs must match.
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Octets in the first [`Filter::SEARCHED`] of the body.
+    /// Bytes in the first [`Filter::SEARCHED`] of the body.
     pub body: Option<Vec<u8>>,
     /// Died at this time or before, and was not redriven since. RabbitMQ keeps only the first death
     /// in a queue for a reason, so a redriven message that has just died again would seem old.
@@ -37,7 +37,7 @@ pub struct Filter {
 // === impl Filter ===
 
 impl Filter {
-    /// Octets of a body that are searched. The same everywhere, so that all commands match the same
+    /// Bytes of a body that are searched. The same everywhere, so that all commands match the same
     /// messages.
     pub const SEARCHED: usize = 1 << 20;
 
@@ -47,7 +47,7 @@ impl Filter {
 
     pub fn takes(&self, letter: &Letter) -> bool {
         (self.ids.is_empty() || self.ids.contains(&letter.id()))
-            && self.takes_fate(letter)
+            && self.takes_last_death(letter)
             && self.takes_error(letter)
             && self.takes_headers(letter)
             && self.takes_body(&letter.body)
@@ -62,7 +62,7 @@ impl Filter {
         })
     }
 
-    fn takes_fate(&self, letter: &Letter) -> bool {
+    fn takes_last_death(&self, letter: &Letter) -> bool {
         let Filter {
             source,
             reason,
@@ -73,20 +73,20 @@ impl Filter {
         if source.is_none() && reason.is_none() && routing_key.is_none() && died_by.is_none() {
             return true;
         }
-        let fate = letter.fate();
+        let last = letter.last_death();
         let has_key = |key: &ShortStr| {
-            let first = fate.deaths.iter().rev().min_by_key(|death| death.time);
+            let first = last.deaths.iter().rev().min_by_key(|death| death.time);
             *key == letter.routing_key
                 || first.is_some_and(|death| death.routing_keys.first() == Some(key))
         };
         let is_old = |by: Wall| {
-            let last = fate
+            let last = last
                 .died_at
                 .map(|died| died.max(letter.redriven_at().unwrap_or(died)));
             last.is_some_and(|last| last <= by)
         };
-        (source.is_none() || *source == fate.source)
-            && reason.is_none_or(|reason| fate.reason.as_deref() == Some(reason.as_str()))
+        (source.is_none() || *source == last.source)
+            && reason.is_none_or(|reason| last.reason.as_deref() == Some(reason.as_str()))
             && routing_key.as_ref().is_none_or(has_key)
             && died_by.is_none_or(is_old)
     }

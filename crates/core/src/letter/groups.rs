@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use crate::amqp::ids::ShortStr;
 use crate::machine::Wall;
 
-use super::deaths::Fate;
+use super::deaths::LastDeath;
 use super::text::name;
 use super::time::rfc_3339;
 use super::{ErrorHeaders, Letter};
@@ -36,7 +36,7 @@ struct Sum {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Group {
-    /// The queue that they died in last, in its octets.
+    /// The queue that they died in last, in its bytes.
     #[serde(skip)]
     pub of: Option<ShortStr>,
     /// The queue in which they died last, as text.
@@ -66,12 +66,12 @@ impl Groups {
     }
 
     pub fn add(&mut self, letter: &Letter) {
-        let Fate {
+        let LastDeath {
             source,
             reason,
             died_at,
             ..
-        } = letter.fate();
+        } = letter.last_death();
         let key = (source, reason, self.errors.first_line(letter));
         let sum = match self.groups.len() < MOST || self.groups.contains_key(&key) {
             true => self.groups.entry(key).or_default(),

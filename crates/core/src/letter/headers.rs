@@ -12,7 +12,7 @@ use super::time::rfc_3339;
 
 const DEEPEST: usize = 32;
 const MOST: usize = 64 * 1024;
-/// Cost of a member beside its octets, which bounds the number of empty ones.
+/// Cost of a member beside its bytes, which bounds the number of empty ones.
 const MEMBER: usize = 8;
 const CUT: &str = "…";
 
@@ -106,7 +106,7 @@ fn plain(value: &Value<'_>) -> Option<Json> {
         return Some(Json::String(rfc_3339(Wall::of_seconds(time))));
     }
     match (value.tag, value.data) {
-        (b't', [octet]) => Some((*octet != 0).into()),
+        (b't', [byte]) => Some((*byte != 0).into()),
         (b'V', _) => Some(Json::Null),
         (b'D', [scale, digits @ ..]) => {
             let digits = u32::from_be_bytes(digits.try_into().ok()?);
@@ -148,11 +148,11 @@ impl Reader {
         room
     }
 
-    fn text(&mut self, octets: &[u8]) -> String {
-        let shown = octets.get(..self.left).unwrap_or(octets);
+    fn text(&mut self, bytes: &[u8]) -> String {
+        let shown = bytes.get(..self.left).unwrap_or(bytes);
         self.left -= shown.len();
         let mut text = String::from_utf8_lossy(shown).into_owned();
-        if shown.len() < octets.len() {
+        if shown.len() < bytes.len() {
             self.cut = true;
             text.push_str(CUT);
         }

@@ -50,16 +50,16 @@ impl Letter {
                         Some([]) => {}
                         Some(headers) => hash.headers(headers),
                         None => {
-                            hash.octets(&bit.to_be_bytes());
-                            hash.octets(value);
+                            hash.bytes(&bit.to_be_bytes());
+                            hash.bytes(value);
                         }
                     }
                 }
             }
-            Err(_) => hash.octets(&properties),
+            Err(_) => hash.bytes(&properties),
         }
-        hash.octets(&[0]);
-        hash.octets(&self.body_hash.0);
+        hash.bytes(&[0]);
+        hash.bytes(&self.body_hash.0);
         let BodyHash([a, b, c, d, e, f, g, h, ..]) = hash.finish();
         Id(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
     }
@@ -77,7 +77,7 @@ impl FromStr for Id {
     type Err = NoId;
 
     fn from_str(text: &str) -> Result<Id, NoId> {
-        let digits = text.len() == 16 && text.bytes().all(|octet| octet.is_ascii_hexdigit());
+        let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         match u64::from_str_radix(text, 16) {
             Ok(number) if digits => Ok(Id(number)),
             _ => Err(NoId),
@@ -94,8 +94,8 @@ impl Serialize for Id {
 // === impl Hash ===
 
 impl Hash {
-    pub fn octets(&mut self, octets: &[u8]) {
-        self.0.update(octets);
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
     }
 
     pub fn finish(self) -> BodyHash {
@@ -118,9 +118,9 @@ impl Hash {
     }
 
     /// With its length, so that two adjacent names cannot be mistaken for two others.
-    fn text(&mut self, octets: &[u8]) {
-        self.octets(&(octets.len() as u64).to_be_bytes());
-        self.octets(octets);
+    fn text(&mut self, bytes: &[u8]) {
+        self.bytes(&(bytes.len() as u64).to_be_bytes());
+        self.bytes(bytes);
     }
 }
 
@@ -141,7 +141,7 @@ impl fmt::Debug for Hash {
 impl BodyHash {
     pub fn of(body: &[u8]) -> BodyHash {
         let mut hash = Hash::default();
-        hash.octets(body);
+        hash.bytes(body);
         hash.finish()
     }
 }

@@ -1,6 +1,6 @@
 //! A letter as one line of JSON in a file, from which it can be made again.
 //!
-//! The line is all that `show` has, for people and for `jq`, and the properties as octets, for whoever reads it back: those have what JSON cannot say
+//! The line is all that `show` has, for people and for `jq`, and the properties as bytes, for whoever reads it back: those have what JSON cannot say
 //! (types, names that are not UTF-8, two headers of one name).
 
 use bytes::Bytes;
@@ -62,12 +62,12 @@ impl Line {
         if body.cut {
             return Err(NoLine::Cut);
         }
-        let octets = |name, digits: &str| text::of_hex(digits).ok_or(NoLine::Hex(name));
+        let bytes = |name, digits: &str| text::of_hex(digits).ok_or(NoLine::Hex(name));
         Ok(Content {
-            properties: octets("raw-properties", &raw_properties)?.into(),
+            properties: bytes("raw-properties", &raw_properties)?.into(),
             body: match body.encoding {
                 Encoding::Text | Encoding::Json => Bytes::from(body.text),
-                Encoding::Hex => octets("body", &body.text)?.into(),
+                Encoding::Hex => bytes("body", &body.text)?.into(),
             },
         })
     }

@@ -1,4 +1,4 @@
-//! Octets of strangers as text in which nothing acts on a terminal or deceives the eye.
+//! Bytes of strangers as text in which nothing acts on a terminal or deceives the eye.
 
 /// Rejects control characters, and those that change the writing direction, break the line or are
 /// invisible.
@@ -10,14 +10,14 @@ pub fn is_harmless(character: char) -> bool {
         )
 }
 
-pub(super) fn name(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
+pub(super) fn name(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// At most `most` characters on one line. Replaces octets that are not UTF-8; control characters
+/// At most `most` characters on one line. Replaces bytes that are not UTF-8; control characters
 /// become spaces.
-pub(super) fn line(octets: &[u8], most: usize) -> String {
-    let enough = octets.get(..most.saturating_mul(4)).unwrap_or(octets);
+pub(super) fn line(bytes: &[u8], most: usize) -> String {
+    let enough = bytes.get(..most.saturating_mul(4)).unwrap_or(bytes);
     let text = String::from_utf8_lossy(enough);
     let shown = |char: char| if char.is_control() { ' ' } else { char };
     let line: String = text.chars().take(most).map(shown).collect();
@@ -26,11 +26,11 @@ pub(super) fn line(octets: &[u8], most: usize) -> String {
 
 /// A body that is text: UTF-8 without control characters other than line feed, carriage return and
 /// tab. If it was `cut`, its end may hold part of a character.
-pub(super) fn of_body(octets: &[u8], cut: bool) -> Option<&str> {
-    let text = match std::str::from_utf8(octets) {
+pub(super) fn of_body(bytes: &[u8], cut: bool) -> Option<&str> {
+    let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) if cut && error.error_len().is_none() => {
-            std::str::from_utf8(octets.get(..error.valid_up_to())?).ok()?
+            std::str::from_utf8(bytes.get(..error.valid_up_to())?).ok()?
         }
         Err(_) => return None,
     };
@@ -38,17 +38,17 @@ pub(super) fn of_body(octets: &[u8], cut: bool) -> Option<&str> {
     (!text.contains(acts)).then_some(text)
 }
 
-pub(super) fn hex(octets: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
-    let digits = |octet: &u8| [digit(octet >> 4), digit(octet & 15)];
-    octets.iter().flat_map(digits).collect()
+    let digits = |byte: &u8| [digit(byte >> 4), digit(byte & 15)];
+    bytes.iter().flat_map(digits).collect()
 }
 
 pub(super) fn of_hex(digits: &str) -> Option<Vec<u8>> {
     let value = |digit: &u8| char::from(*digit).to_digit(16);
-    let octet = |pair: &[u8]| match pair {
+    let byte = |pair: &[u8]| match pair {
         [high, low] => u8::try_from(value(high)? << 4 | value(low)?).ok(),
         _ => None,
     };
-    digits.as_bytes().chunks(2).map(octet).collect()
+    digits.as_bytes().chunks(2).map(byte).collect()
 }

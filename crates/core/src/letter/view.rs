@@ -1,6 +1,6 @@
 //! A letter as all faces show it: in a line of a list, and alone.
 //!
-//! What is not UTF-8 is replaced here, so nothing of this is good for moving a message: that takes its octets as they are.
+//! What is not UTF-8 is replaced here, so nothing of this is good for moving a message: that takes its bytes as they are.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use crate::dead_letter::proof::{PARKED_CAUSE, PARKED_EXCHANGE};
 use crate::dead_letter::redrive::Mark;
 use crate::machine::Wall;
 
-use super::deaths::Fate;
+use super::deaths::LastDeath;
 use super::headers::{self, Header};
-use super::story::story;
+use super::history::history;
 use super::text::{self, name};
 use super::time::rfc_3339;
 use super::{ErrorHeaders, Letter};
@@ -46,7 +46,7 @@ pub struct Summary {
     pub routing_key: String,
     /// Whether it was delivered before.
     pub redelivered: bool,
-    /// Octets of its body.
+    /// Bytes of its body.
     pub size: u64,
     /// The first line of its error, if an application wrote one.
     pub error: Option<String>,
@@ -79,7 +79,7 @@ pub struct Detail {
     /// Its properties or headers cannot be read to their end.
     pub malformed: bool,
     /// How it came here, a sentence for each death, the oldest first.
-    pub story: Vec<String>,
+    pub history: Vec<String>,
     /// Its body.
     pub body: Body,
 }
@@ -112,18 +112,18 @@ pub enum Encoding {
 
 impl Summary {
     pub fn of(letter: &Letter, errors: &ErrorHeaders) -> Summary {
-        Summary::with(letter, &letter.fate(), errors)
+        Summary::with(letter, &letter.last_death(), errors)
     }
 
-    fn with(letter: &Letter, fate: &Fate, errors: &ErrorHeaders) -> Summary {
+    fn with(letter: &Letter, last: &LastDeath, errors: &ErrorHeaders) -> Summary {
         let said = |header: &[u8]| letter.header(header)?.as_text().map(name);
         Summary {
             position: letter.position,
             id: letter.id().to_string(),
-            source_queue: fate.source.as_deref().map(name),
-            reason: fate.reason.clone(),
-            died_at: fate.died_at.map(rfc_3339),
-            deaths: fate.number(),
+            source_queue: last.source.as_deref().map(name),
+            reason: last.reason.clone(),
+            died_at: last.died_at.map(rfc_3339),
+            deaths: last.number(),
             exchange: name(&letter.exchange),
             routing_key: name(&letter.routing_key),
             redelivered: letter.redelivered,
@@ -141,11 +141,11 @@ impl Summary {
 
 impl Detail {
     pub fn of(letter: &Letter, errors: &ErrorHeaders) -> Detail {
-        let fate = letter.fate();
+        let last = letter.last_death();
         let parsed = letter.parsed();
         let headers = headers::read(letter.headers());
         Detail {
-            summary: Summary::with(letter, &fate, errors),
+            summary: Summary::with(letter, &last, errors),
             malformed: parsed.is_none() || headers.malformed,
             properties: parsed
                 .iter()
@@ -154,7 +154,7 @@ impl Detail {
                 .collect(),
             headers: headers.list,
             headers_cut: headers.cut,
-            story: story(&fate.deaths),
+            history: history(&last.deaths),
             body: Body::of(letter),
         }
     }
@@ -163,7 +163,7 @@ impl Detail {
 fn property(value: Plain<'_>) -> Option<Value> {
     match value {
         Plain::Text(text) => Some(text::name(text).into()),
-        Plain::Octet(octet) => Some(octet.into()),
+        Plain::Octet(byte) => Some(byte.into()),
         Plain::Time(seconds) => Some(rfc_3339(Wall::of_seconds(seconds)).into()),
         Plain::Table(_) => None,
     }

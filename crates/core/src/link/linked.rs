@@ -33,7 +33,7 @@ pub trait Linked {
 
     fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects<Self::Output>);
 
-    fn told(&mut self, input: Self::Input, now: Now, fx: &mut Effects<Self::Output>);
+    fn on_input(&mut self, input: Self::Input, now: Now, fx: &mut Effects<Self::Output>);
 
     fn ends(&mut self, now: Now, fx: &mut Effects<Self::Output>);
 
@@ -119,7 +119,7 @@ impl<T: Linked> Machine for T {
     }
 
     fn input(&mut self, input: T::Input, now: Now, fx: &mut Effects<T::Output>) {
-        self.told(input, now, fx);
+        self.on_input(input, now, fx);
         self.after(now, fx);
     }
 

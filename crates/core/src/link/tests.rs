@@ -42,7 +42,7 @@ impl Linked for Bare {
         fx.out.push(format!("{loss:?}"));
     }
 
-    fn told(&mut self, (): (), _: Now, _: &mut Effects<Vec<String>>) {}
+    fn on_input(&mut self, (): (), _: Now, _: &mut Effects<Vec<String>>) {}
 
     fn ends(&mut self, now: Now, fx: &mut Effects<Vec<String>>) {
         self.0.goodbye(now, fx);
@@ -80,7 +80,7 @@ impl Script for Scripted {
         &mut self.0
     }
 
-    /// `tls`: what speaks TLS says · `frame N`: the head of one with so many octets · `beats`: how many heartbeats it has sent.
+    /// `tls`: what speaks TLS says · `frame N`: the head of one with so many bytes · `beats`: how many heartbeats it has sent.
     fn line(&mut self, words: &mut Words) -> bool {
         let rig = &mut self.0;
         match words.verb.as_str() {
@@ -89,7 +89,7 @@ impl Script for Scripted {
                 let size: u32 = words.number();
                 let head = [&[3, 0, 1][..], &size.to_be_bytes()].concat();
                 let taken = rig.machine.read(Leg::Broker, &head, rig.now, &mut rig.fx);
-                rig.fx.out.push(format!("{taken} octets taken"));
+                rig.fx.out.push(format!("{taken} bytes taken"));
             }
             "beats" => {
                 rig.pass(words.number());

@@ -10,7 +10,7 @@ pub struct DeadLetter {
     pub reason: Reason,
     pub exchange: ShortStr,
     pub routing_key: ShortStr,
-    pub octets: usize,
+    pub bytes: usize,
     pub outcome: Outcome,
     /// Set when this proxy withheld the reject.
     pub by: Option<Box<Rejecter>>,
@@ -34,7 +34,7 @@ impl DeadLetter {
             reason,
             exchange,
             routing_key,
-            octets: content.body.len(),
+            bytes: content.body.len(),
             outcome,
             by,
         }

@@ -43,10 +43,10 @@ pub struct Limits {
     #[serde(with = "humantime_serde")]
     pub admin_timeout: Duration,
     #[serde(skip)]
-    pub look_bytes: usize,
-    pub look_limit: u64,
+    pub browse_bytes: usize,
+    pub browse_limit: u64,
     #[serde(with = "humantime_serde")]
-    pub look_timeout: Duration,
+    pub browse_timeout: Duration,
     pub max_queues_per_connection: usize,
     pub max_replies_per_connection: usize,
     /// In all vhosts: queues whose last declare differs from their arguments.
@@ -104,9 +104,9 @@ impl Limits {
             probe_timeout: seconds(5),
             handshake_timeout: seconds(10),
             admin_timeout: seconds(10),
-            look_bytes: 16 * MIB,
-            look_limit: 10_000,
-            look_timeout: seconds(30),
+            browse_bytes: 16 * MIB,
+            browse_limit: 10_000,
+            browse_timeout: seconds(30),
             max_queues_per_connection: 100,
             max_replies_per_connection: 1000,
             max_redeclared_queues: 10_000,

@@ -8,7 +8,7 @@ use crate::amqp::ids::ShortStr;
 /// A client's connection, for logs and stamps. One value per session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientConnection {
-    /// Its `connection_name`, cut at 255 octets.
+    /// Its `connection_name`, cut at 255 bytes.
     pub name: Option<ShortStr>,
     /// Known when the mechanism of the login shows it.
     pub user: Option<ShortStr>,

@@ -27,7 +27,7 @@ pub(crate) struct Delivery {
     /// Its properties, and what is kept of its body: one copy.
     bytes: Vec<u8>,
     properties: usize,
-    /// Octets of the body: those that are kept at most, all, and those that have come, once the header has.
+    /// Bytes of the body: those that are kept at most, all, and those that have come, once the header has.
     most: usize,
     size: u64,
     came: Option<u64>,
@@ -62,7 +62,7 @@ impl Delivery {
         (self.most, self.hash) = match keep {
             Keep::Whole if self.whole() > LARGEST => (0, None),
             Keep::Whole => (usize::MAX, None),
-            Keep::Begin(octets) => (octets, Some(Hash::default())),
+            Keep::Begin(bytes) => (bytes, Some(Hash::default())),
         };
         let expected = self.size.min(LARGEST) as usize;
         let kept = self.properties + expected.min(self.most);
@@ -75,7 +75,7 @@ impl Delivery {
     pub(super) fn body(&mut self, piece: &[u8]) -> Result<(), Malformed> {
         *self.came.as_mut().ok_or(Malformed)? += piece.len() as u64;
         if let Some(hash) = &mut self.hash {
-            hash.octets(piece);
+            hash.bytes(piece);
         }
         let room = self.most - (self.bytes.len() - self.properties);
         self.bytes
@@ -91,7 +91,7 @@ impl Delivery {
         self.size.saturating_add((PREFIX + self.properties) as u64)
     }
 
-    pub(crate) fn octets(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes.len()
     }
 

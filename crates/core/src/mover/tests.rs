@@ -21,7 +21,7 @@ fn written(decisions: &str) -> Vec<String> {
             _ => _ = mover.flush(&mut fx),
         }
     }
-    assert_eq!(mover.octets, mover.count());
+    assert_eq!(mover.bytes, mover.count());
     let (bytes, mut at) = (fx.broker.finish().0, 0);
     let mut written = Vec::new();
     while let Front::Whole(_, payload, whole) = front(&bytes[at..]) {
@@ -66,7 +66,7 @@ fn an_outcome_of_an_earlier_channel_finds_nothing() {
     let old = mover.hold(2, 1, Mono(0), "old");
     assert_eq!(mover.of(old), Some((2, &mut "old")));
     mover.forget(ChannelId(2));
-    assert_eq!(mover.octets, 0);
+    assert_eq!(mover.bytes, 0);
     assert_eq!(mover.of(old), None);
     let new = mover.hold(1, 1, Mono(0), "new");
     assert_eq!(mover.of(new), Some((1, &mut "new")));

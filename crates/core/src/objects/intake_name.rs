@@ -17,7 +17,7 @@ use super::DeclaredTarget;
 
 /// Written as `%XX`: the separator, the escape itself, and unreadable characters. Also the quote,
 /// because the broker quotes names in its texts ([`crate::registry::refusal`]). `percent_encode`
-/// escapes all octets over 127 anyway.
+/// escapes all bytes over 127 anyway.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'/').add(b'%').add(b'\'');
 
 pub(super) fn encode(said: &DeclaredTarget) -> Vec<u8> {
@@ -41,7 +41,7 @@ pub(super) fn decode(end: &[u8], at_least_once: bool) -> Option<DeclaredTarget> 
     if end.is_empty() {
         return Some(DeclaredTarget::Policy { at_least_once });
     }
-    let mut parts = end.strip_prefix(b"/")?.split(|octet| *octet == b'/');
+    let mut parts = end.strip_prefix(b"/")?.split(|byte| *byte == b'/');
     let mut part = || match parts.next() {
         None => Some(None),
         Some(part) => ShortStr::new(percent_decode(part).collect::<Vec<_>>()).map(Some),

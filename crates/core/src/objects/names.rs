@@ -11,7 +11,7 @@ use crate::dead_letter::Bridges;
 use super::OwnObject;
 use super::kind::Kind;
 
-/// Leaves most of a name's 255 octets to the exchange and the key. Other objects also append to it.
+/// Leaves most of a name's 255 bytes to the exchange and the key. Other objects also append to it.
 const LONGEST_PREFIX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -57,7 +57,7 @@ impl Names {
         })
     }
 
-    /// `None` when it would exceed 255 octets.
+    /// `None` when it would exceed 255 bytes.
     pub fn name(&self, object: &OwnObject<'_>) -> Option<ShortStr> {
         let (kind, rest) = object.spelled();
         ShortStr::new([self.start(kind).as_bytes(), &rest].concat())
@@ -80,12 +80,12 @@ impl Names {
     /// RabbitMQ removes carriage returns and line feeds from the names of a declare
     /// (`strip_cr_lf`), so they must not hide a name.
     pub fn is_ours(&self, name: &[u8]) -> bool {
-        let mut octets = name.iter().filter(|octet| !b"\r\n".contains(octet));
+        let mut bytes = name.iter().filter(|byte| !b"\r\n".contains(byte));
         // Most names of clients end here.
-        if !self.prefix.iter().all(|octet| octets.next() == Some(octet)) {
+        if !self.prefix.iter().all(|byte| bytes.next() == Some(byte)) {
             return false;
         }
-        Kind::of(&octets.copied().collect::<Vec<_>>()).is_some()
+        Kind::of(&bytes.copied().collect::<Vec<_>>()).is_some()
     }
 
     pub fn intake_queue(&self) -> &ShortStr {

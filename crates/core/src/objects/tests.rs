@@ -52,7 +52,7 @@ impl Parts {
 }
 
 fn short(longest: usize) -> impl Strategy<Value = ShortStr> {
-    vec(any::<u8>(), 0..=longest).prop_map(|octets| ShortStr::new(octets).unwrap())
+    vec(any::<u8>(), 0..=longest).prop_map(|bytes| ShortStr::new(bytes).unwrap())
 }
 
 fn parts() -> impl Strategy<Value = Parts> {

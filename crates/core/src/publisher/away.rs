@@ -3,7 +3,7 @@
 //! Sessions can do without us, as the broker has their originals and can deal with them. A consumer whose prefetch is full of what is withheld gets
 //! nothing more, and consumers are what ends an alarm. So what sessions handed over goes back to them after a while.
 //!
-//! The intake cannot: what it does not publish is parked. Its dead letters wait here, bounded by its prefetch and its octets, and the rest waits
+//! The intake cannot: what it does not publish is parked. Its dead letters wait here, bounded by its prefetch and its bytes, and the rest waits
 //! in its queue. That is left to another proxy only if our link is down, since an alarm blocks all of them; or if the intake asks for it, before
 //! the broker takes back by itself what is held for too long. We forget what we hold then, and the intake returns it to its queue, which counts a
 //! delivery on most versions: the queue parks what was delivered too often. So the intake consumes again when we can publish and not before,

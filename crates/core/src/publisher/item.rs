@@ -61,7 +61,7 @@ pub(super) struct Item {
     pub(super) foreign: bool,
     /// Counts in the quota of its target, and takes no room in flight.
     pub(super) late: bool,
-    /// Its octets in the quota, as of its arrival.
+    /// Its bytes in the quota, as of its arrival.
     pub(super) weight: usize,
     digest: Option<Digest>,
     pub(super) nacks: u32,

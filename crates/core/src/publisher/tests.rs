@@ -137,12 +137,12 @@ impl Script for Scripted {
             (None, "hand-over") => self.rig.input(Input::HandOver),
             (None, "counts") => {
                 let Publisher { store, tick, .. } = &self.rig.machine;
-                let (waiting, flies, octets) =
+                let (waiting, flies, flying) =
                     (store.waiting, store.in_flight, store.in_flight_bytes);
                 let (held, bytes, ticks) = (store.items.len(), store.items.bytes(), tick.is_some());
                 let accepts = self.rig.machine.accepts();
                 self.counts = Some(format!(
-                    "holds {held} ({bytes}): {waiting} wait, {flies} in flight ({octets}); ticks: {ticks}; accepts: {accepts}"
+                    "holds {held} ({bytes}): {waiting} wait, {flies} in flight ({flying}); ticks: {ticks}; accepts: {accepts}"
                 ));
             }
             _ => return false,
@@ -255,7 +255,7 @@ fn publication(words: &mut Words) -> Publication {
 }
 
 /// `size=N`: of the body · `user=bob` · `priority=N` · `timestamp=N` · headers, in this order: `h:name=number` or `t:name=text`, `big=N`: of so many
-/// octets, `who=N`: who rejected it, `history=N`: a private one.
+/// bytes, `who=N`: who rejected it, `history=N`: a private one.
 fn written(words: &mut Words, body: &str, proven: bool) -> Content {
     let body = words
         .option_number("size")
@@ -269,9 +269,9 @@ fn written(words: &mut Words, body: &str, proven: bool) -> Content {
         ("who", &b"x-rejected-by"[..], &b"connection"[..]),
         ("history", b"x-dlx-proxy-history", b"x-death"),
     ] {
-        if let Some(octets) = words.option(word) {
+        if let Some(bytes) = words.option(word) {
             let mut table = TableBuilder::default();
-            table.longstr(member, &long(octets));
+            table.longstr(member, &long(bytes));
             headers.table(header, &table);
         }
     }

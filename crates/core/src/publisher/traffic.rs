@@ -18,11 +18,11 @@ use super::{Publisher, away, bridges, edits};
 
 /// Unconfirmed publications per channel, without late ones.
 const MOST_IN_FLIGHT: usize = 2_048;
-/// Octets of unconfirmed publications on all channels, without late ones.
+/// Bytes of unconfirmed publications on all channels, without late ones.
 const MOST_BYTES_IN_FLIGHT: usize = 64 << 20;
 /// Attempts in the books of a channel, including abandoned ones that may be confirmed late.
 pub(super) const MOST_BOOKED: usize = 1 << 18;
-/// Octets waiting for the socket; above this, publishing pauses.
+/// Bytes waiting for the socket; above this, publishing pauses.
 const MOST_UNWRITTEN: usize = 1 << 20;
 /// Publishes on one channel before the next one has its turn.
 const TURN: usize = 64;
@@ -214,7 +214,7 @@ impl Publisher {
         drop(limits);
         if self.clock.runs() && self.link.last_heard().until(now.mono) >= patience {
             // A broker that says nothing at all: a broken link that nobody has noticed yet, or a broker that stands still. That is no target's
-            // fault: it is asked, once, and time stands still until the next octet comes. The link's own silence ends that.
+            // fault: it is asked, once, and time stands still until the next byte comes. The link's own silence ends that.
             self.clock.run(false, now.mono);
             self.store.channels.ask_all(fx.broker.build(&[]));
         }

@@ -69,7 +69,7 @@ impl Script for Scripted {
     }
 
     /// `entry queue N exchange [by=user]` and `mark …` come · `declare queue exchange [of=OWNER]`, `count …` before the recorder hears of it, `record
-    /// queue N exchange of=OWNER` · `gave-up OWNER` · `foreign OCTETS` · `lenient` by a policy · `said queue`.
+    /// queue N exchange of=OWNER` · `gave-up OWNER` · `foreign BYTES` · `lenient` by a policy · `said queue`.
     fn line(&mut self, words: &mut Words) -> bool {
         let of = |words: &mut Words| words.option_number("of").map(Owner);
         match words.verb.as_str() {
@@ -112,7 +112,7 @@ impl Script for Scripted {
                     other => format!("{other:?}"),
                 };
                 self.said
-                    .push(format!("{queue}: {said}, {} octets", self.rig.machine.end));
+                    .push(format!("{queue}: {said}, {} bytes", self.rig.machine.end));
             }
             _ => return false,
         }
@@ -195,12 +195,12 @@ impl Scripted {
     }
 
     /// A message that no proxy wrote, with a body of that size.
-    fn foreign(&mut self, octets: u64) {
+    fn foreign(&mut self, bytes: u64) {
         let mut deliver = self.deliver();
-        let header = [&[0, 60, 0, 0][..], &octets.to_be_bytes(), &[0, 0]].concat();
+        let header = [&[0, 60, 0, 0][..], &bytes.to_be_bytes(), &[0, 0]].concat();
         frame::put(&mut deliver, 2, CHANNEL, |out| out.extend(header));
         self.rig.broker(&deliver);
-        let mut left = octets as usize;
+        let mut left = bytes as usize;
         while left > 0 {
             let mut out = Vec::new();
             let piece = left.min(100_000);

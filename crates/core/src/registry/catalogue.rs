@@ -69,7 +69,7 @@ pub struct Queue {
 }
 
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum Report {
     Type(QueueType),
     /// Its dead-letter exchange, if that is an intake exchange. `None`: a client's exchange, or
     /// none.
@@ -83,12 +83,10 @@ pub enum Told {
 }
 
 /// A hash that is the same in each run. Collisions are easy to find.
-pub fn fnv1a<'a>(octets: impl IntoIterator<Item = &'a u8>) -> u64 {
-    octets
-        .into_iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
-            (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
-        })
+pub fn fnv1a<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 impl Default for Catalogue {
@@ -114,7 +112,7 @@ impl Catalogue {
         self.shard(queue).and_then(life).unwrap_or_default()
     }
 
-    pub fn learn(&self, vhost: &Vhost, queue: &ShortStr, told: &Told, source: Source, at: Mono) {
+    pub fn learn(&self, vhost: &Vhost, queue: &ShortStr, told: &Report, source: Source, at: Mono) {
         let next_life = self.next_life();
         self.change(vhost, queue, |known| {
             let known = known.map(|known| Queue::clone(known));
@@ -122,7 +120,7 @@ impl Catalogue {
             queue.learn(told, source, at, next_life);
             Some(queue)
         });
-        if let Told::Declared(_) = told
+        if let Report::Declared(_) = told
             && self
                 .get(vhost, queue)
                 .is_some_and(|known| known.asked.is_some())
@@ -254,7 +252,7 @@ impl Shard {
     fn forget_the_oldest(&mut self) {
         let all = self.queues.iter().flat_map(|(vhost, queues)| {
             let named = move |(queue, known): (&ShortStr, &Arc<Queue>)| {
-                (known.last_told(), vhost.clone(), queue.clone())
+                (known.last_reported(), vhost.clone(), queue.clone())
             };
             queues.iter().map(named)
         });
@@ -286,13 +284,13 @@ impl Queue {
         self.declared.as_ref()
     }
 
-    fn learn(&mut self, told: &Told, source: Source, at: Mono, next_life: Life) {
+    fn learn(&mut self, told: &Report, source: Source, at: Mono, next_life: Life) {
         if self.ended.is_some_and(|ended| at < ended) {
             return;
         }
         match told {
-            Told::Type(value) => learn_type(&mut self.queue_type, *value, source, at),
-            Told::Intake(value) => {
+            Report::Type(value) => learn_type(&mut self.queue_type, *value, source, at),
+            Report::Intake(value) => {
                 let differs = |declared: &Fact<Arc<Declared>>| {
                     declared.at < at && declared.value.intake() != *value
                 };
@@ -302,7 +300,7 @@ impl Queue {
                 }
                 learn(&mut self.intake, value.clone(), source, at);
             }
-            Told::Declared(value) => {
+            Report::Declared(value) => {
                 learn_type(&mut self.queue_type, value.queue_type, source, at);
                 learn(&mut self.intake, value.intake(), source, at);
                 match &mut self.declared {
@@ -319,12 +317,12 @@ impl Queue {
                     _ => learn(&mut self.declared, value.clone(), source, at),
                 }
             }
-            Told::Asked => self.asked = self.asked.max(Some(at)),
-            Told::InVain => {
+            Report::Asked => self.asked = self.asked.max(Some(at)),
+            Report::InVain => {
                 self.asked = self.asked.max(Some(at));
                 self.in_vain = self.in_vain.max(Some(at));
             }
-            Told::Said => self.is_said = true,
+            Report::Said => self.is_said = true,
         }
     }
 
@@ -340,7 +338,7 @@ impl Queue {
         self.in_vain
     }
 
-    fn last_told(&self) -> Option<Mono> {
+    fn last_reported(&self) -> Option<Mono> {
         let told = [
             self.ended,
             self.queue_type.as_ref().map(|fact| fact.at),

@@ -38,8 +38,8 @@ pub struct Form {
 
 /// Longest kept value: that of a name or a key.
 const LONGEST_VALUE: usize = 255;
-/// Octets of all arguments.
-const MOST_OCTETS: usize = 768;
+/// Bytes of all arguments.
+const MOST_BYTES: usize = 768;
 
 // === impl Declared ===
 
@@ -85,7 +85,7 @@ impl Declared {
         self.form.bits & QueueDeclare::EXCLUSIVE != 0
     }
 
-    pub fn octets(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let said = match &self.said {
             DeclaredTarget::Target(target) => {
                 target.exchange.len() + target.routing_key.as_ref().map_or(0, |key| key.len())
@@ -105,7 +105,7 @@ impl Form {
             // Where dead letters go is read from it, too.
             let needed = [DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY].contains(&field.name)
                 && matches!(Table(&kept).get(field.name), Ok(None));
-            let fits = needed || kept.len() + field.raw.len() <= MOST_OCTETS;
+            let fits = needed || kept.len() + field.raw.len() <= MOST_BYTES;
             if fits && field.name.starts_with(b"x-") && field.value.data.len() <= LONGEST_VALUE {
                 kept.extend_from_slice(field.raw);
             }

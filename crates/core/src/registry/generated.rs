@@ -23,7 +23,7 @@ const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 /// Whether the broker generates the name: it removes line breaks (`strip_cr_lf`).
 pub fn is_made(name: &[u8]) -> bool {
-    name.iter().all(|octet| b"\r\n".contains(octet))
+    name.iter().all(|byte| b"\r\n".contains(byte))
 }
 
 /// The requested prefix, if the broker supports it.
@@ -40,7 +40,7 @@ pub fn start(arguments: &[u8], version: Option<Version>) -> Vec<u8> {
         return ORDINARY.to_vec();
     };
     let mut start = said.to_vec();
-    start.retain(|octet| !b"\r\n".contains(octet));
+    start.retain(|byte| !b"\r\n".contains(byte));
     start.push(b'-');
     start
 }
@@ -56,7 +56,7 @@ pub fn sample(start: &[u8]) -> Vec<u8> {
 pub(super) fn decided(pattern: &Regex, start: &[u8]) -> Option<bool> {
     let names = ALPHABET
         .iter()
-        .map(|octet| [start, &[*octet; RANDOM]].concat());
+        .map(|byte| [start, &[*byte; RANDOM]].concat());
     let found = names.filter(|name| pattern.is_match(name)).count();
     match (found, pattern.is_match(&sample(start))) {
         (0, false) => Some(false),

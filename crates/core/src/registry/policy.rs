@@ -6,7 +6,7 @@
 //! - Equal priorities: RabbitMQ takes whichever its database lists first, which is no promise; here the first in the file wins.
 //! - Patterns are those of the crate `regex`, which runs in linear time, not PCRE: no look-around, no back-references, no atomic groups, no
 //!   `\Q…\E`. What both can read means the same, but for oddities: possessive repetitions are read as repeated ones, `&&`, `--`, `~~` and `[`
-//!   in a class as operations, and octets over 127 are no letters (to PCRE in Erlang they are those of Latin-1).
+//!   in a class as operations, and bytes over 127 are no letters (to PCRE in Erlang they are those of Latin-1).
 //! - RabbitMQ passes over a policy that has a key which the queue's type does not know. Here only streams are passed over.
 
 use std::fmt::Write;
@@ -118,28 +118,28 @@ pub struct Policies {
     any_retries: bool,
 }
 
-/// Parses a pattern as RabbitMQ does (`re:run` without options): by octets.
+/// Parses a pattern as RabbitMQ does (`re:run` without options): by bytes.
 ///
 /// # Errors
 /// When the crate `regex` cannot parse it.
 pub fn pattern(text: &str) -> Result<Regex, regex::Error> {
-    RegexBuilder::new(&by_octets(text)).unicode(false).build()
+    RegexBuilder::new(&by_bytes(text)).unicode(false).build()
 }
 
-fn by_octets(text: &str) -> String {
-    let mut octets = String::with_capacity(text.len());
+fn by_bytes(text: &str) -> String {
+    let mut bytes = String::with_capacity(text.len());
     let mut escaped = false;
-    for octet in text.bytes() {
-        if octet.is_ascii() {
-            octets.push(char::from(octet));
+    for byte in text.bytes() {
+        if byte.is_ascii() {
+            bytes.push(char::from(byte));
         } else {
-            // By octets, `regex` takes no other letters. A backslash before one means nothing.
-            octets.truncate(octets.len() - usize::from(escaped));
-            let _ = write!(octets, "\\x{octet:02x}"); // a String takes all
+            // By bytes, `regex` takes no other letters. A backslash before one means nothing.
+            bytes.truncate(bytes.len() - usize::from(escaped));
+            let _ = write!(bytes, "\\x{byte:02x}"); // a String takes all
         }
-        escaped = octet == b'\\' && !escaped;
+        escaped = byte == b'\\' && !escaped;
     }
-    octets
+    bytes
 }
 
 // === impl Policies ===

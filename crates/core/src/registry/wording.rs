@@ -9,12 +9,12 @@ const LONGEST: usize = 255;
 /// How this broker writes a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wording {
-    /// 3.10 and 3.11: octets unchanged.
-    Octets,
-    /// 3.12 to 4.0.4 (from the sources): characters, each sent as one octet. One over U+00FF
+    /// 3.10 and 3.11: bytes unchanged.
+    Bytes,
+    /// 3.12 to 4.0.4 (from the sources): characters, each sent as one byte. One over U+00FF
     /// crashes the channel.
     Latin1,
-    /// From 4.0.5 on: cut at 255 *characters*. More than 255 octets crash the channel (measured on
+    /// From 4.0.5 on: cut at 255 *characters*. More than 255 bytes crash the channel (measured on
     /// 4.3.6).
     Characters,
 }
@@ -25,7 +25,7 @@ impl Wording {
     /// For a version like `4.3.6`.
     pub fn of_version(version: &[u8]) -> Wording {
         match Version::parse(version) {
-            None | Some(Version(..=2, ..) | Version(3, ..=11, _)) => Wording::Octets,
+            None | Some(Version(..=2, ..) | Version(3, ..=11, _)) => Wording::Bytes,
             Some(Version(3, ..) | Version(4, 0, ..=4)) => Wording::Latin1,
             Some(Version(4.., ..)) => Wording::Characters,
         }
@@ -36,12 +36,12 @@ impl Wording {
     /// without us, so it must not be probed.
     pub fn can_refuse(self, queue: &[u8], vhost: &[u8], exchange: &[u8], intake: &[u8]) -> bool {
         let written = [queue, vhost, exchange].map(characters);
-        let mut octets = written.iter().flatten();
+        let mut bytes = written.iter().flatten();
         match self {
-            Wording::Octets => true,
+            Wording::Bytes => true,
             // U+00FF is C3 BF.
-            Wording::Latin1 => octets.all(|octet| *octet < 0xc4),
-            Wording::Characters if octets.all(u8::is_ascii) => true,
+            Wording::Latin1 => bytes.all(|byte| *byte < 0xc4),
+            Wording::Characters if bytes.all(u8::is_ascii) => true,
             Wording::Characters => {
                 let [queue, vhost, exchange] = written.map(|name| name.len());
                 let expires = INEQUIVALENT.len()
@@ -65,18 +65,18 @@ impl Wording {
     }
 }
 
-/// In characters: each octet is one if they are not UTF-8.
+/// In characters: each byte is one if they are not UTF-8.
 fn characters(value: &[u8]) -> Vec<u8> {
     match std::str::from_utf8(value) {
         Ok(_) => value.to_vec(),
         Err(_) => {
-            let characters = value.iter().map(|octet| char::from(*octet));
+            let characters = value.iter().map(|byte| char::from(*byte));
             characters.collect::<String>().into_bytes()
         }
     }
 }
 
-/// As `rabbit_binary_generator:amqp_exception_explanation` cuts: over 255 octets, the first 252 and
+/// As `rabbit_binary_generator:amqp_exception_explanation` cuts: over 255 bytes, the first 252 and
 /// `...`. (4.x counts characters; a text where that differs crashes its channel, and this is the
 /// better answer.)
 pub fn cut(mut text: Vec<u8>) -> Vec<u8> {

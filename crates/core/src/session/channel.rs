@@ -68,7 +68,7 @@ pub(super) enum Transfer {
     Idle,
     /// The header is still to come. True: the content is dropped.
     Header(bool),
-    /// Octets of the body still to come. True: the content is dropped.
+    /// Bytes of the body still to come. True: the content is dropped.
     Body(u64, bool),
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Copying {
     pub tag: DeliveryTag,
     pub of: Retained,
     /// Taken from the budget for it.
-    pub octets: usize,
+    pub bytes: usize,
     /// Set without a copy: how near the delivery is to a delivery limit.
     pub uncopied: Option<Counts>,
 }
@@ -287,18 +287,16 @@ impl Transfer {
         matches!(self, Transfer::Header(true) | Transfer::Body(_, true))
     }
 
-    pub(super) fn header(&mut self, octets: u64) {
+    pub(super) fn header(&mut self, bytes: u64) {
         *self = match *self {
-            Transfer::Header(discard) if octets > 0 => Transfer::Body(octets, discard),
+            Transfer::Header(discard) if bytes > 0 => Transfer::Body(bytes, discard),
             Transfer::Header(_) | Transfer::Idle | Transfer::Body(..) => Transfer::Idle,
         };
     }
 
-    pub(super) fn body(&mut self, octets: u64) {
+    pub(super) fn body(&mut self, bytes: u64) {
         *self = match *self {
-            Transfer::Body(left, discard) if left > octets => {
-                Transfer::Body(left - octets, discard)
-            }
+            Transfer::Body(left, discard) if left > bytes => Transfer::Body(left - bytes, discard),
             Transfer::Body(..) | Transfer::Idle => Transfer::Idle,
             Transfer::Header(discard) => Transfer::Header(discard),
         };

@@ -78,13 +78,13 @@ impl Ledger {
         let most = facts.settings.limits.now().retained_bytes_per_connection;
         let body = usize::try_from(body_size(header).unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let content = body.saturating_add(properties.len());
-        let octets = Retained::cost(&copying.of.exchange, &copying.of.routing_key, content);
-        let limit = match octets <= most.saturating_sub(self.octets) {
+        let bytes = Retained::cost(&copying.of.exchange, &copying.of.routing_key, content);
+        let limit = match bytes <= most.saturating_sub(self.bytes) {
             true => Limit::Retained,
             false => Limit::RetainedPerConnection,
         };
-        if !in_tx && limit == Limit::Retained && self.take(octets) {
-            copying.octets = octets;
+        if !in_tx && limit == Limit::Retained && self.take(bytes) {
+            copying.bytes = bytes;
             // A header that cannot be read is the client's to judge: there will be no copy.
             let _kept = incoming.header(header, content);
             return;
@@ -105,16 +105,16 @@ impl Ledger {
         let Copying {
             tag,
             mut of,
-            octets,
+            bytes,
             uncopied,
         } = copied;
-        let mut unused = octets;
+        let mut unused = bytes;
         if let Some(content) = content {
             of.content = content;
             redelivered::before_retries(&mut of, &settings.names, &settings.user);
-            let kept = of.octets();
+            let kept = of.bytes();
             // What it was before its retries is never larger.
-            if kept <= octets && state.unacked.retain(tag, of) {
+            if kept <= bytes && state.unacked.retain(tag, of) {
                 unused -= kept;
             }
         } else if let Some(counts) = uncopied {

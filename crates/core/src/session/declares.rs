@@ -341,7 +341,7 @@ fn without_line_breaks(payload: &[u8]) -> Option<Vec<u8>> {
     const NAME: usize = 6; // behind class, method and ticket
     let declare = QueueDeclare::parse(payload).ok()?;
     let mut name = declare.queue.to_vec();
-    name.retain(|octet| !b"\r\n".contains(octet));
+    name.retain(|byte| !b"\r\n".contains(byte));
     let rest = payload.get(NAME + 1 + declare.queue.len()..)?;
     let stripped = [payload.get(..NAME)?, &[name.len() as u8], &name, rest].concat();
     (!name.is_empty() && name.len() < declare.queue.len()).then_some(stripped)

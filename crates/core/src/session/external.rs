@@ -46,7 +46,7 @@ impl External {
             return None;
         }
         let start = Start::parse(payload).ok()?;
-        let offered = || start.mechanisms.split(|octet| *octet == b' ');
+        let offered = || start.mechanisms.split(|byte| *byte == b' ');
         if !offered().any(is_external) {
             return None;
         }

@@ -19,11 +19,11 @@ use super::{Session, Turn};
 pub(super) const BROKER_FRAME_MAX: usize = 32 * 1024 * 1024;
 /// The beginning of a TLS handshake.
 const TLS: [u8; 2] = [0x16, 0x03];
-const UNTERMINATED: &str = "a frame without its end octet";
+const UNTERMINATED: &str = "a frame without its end byte";
 
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// Remaining octets of the current frame with its end; 0: at a frame boundary.
+    /// Remaining bytes of the current frame with its end; 0: at a frame boundary.
     pub(super) owed: usize,
     /// The channel of the passing body frame.
     pub(super) body: Option<(ChannelId, u64)>,
@@ -177,14 +177,14 @@ impl Session {
         range: Range<usize>,
         turn: &mut Turn<'_>,
     ) {
-        let octets = body_size(payload).unwrap_or(0);
+        let bytes = body_size(payload).unwrap_or(0);
         let facts = Facts::of(&self.settings, &self.peer, &self.registry);
         let mut state = self.channels.get_mut(&channel);
         let mut discard = false;
         if let Some(state) = &mut state {
             let transfer = state.transfer(from);
             discard = transfer.discards();
-            transfer.header(octets);
+            transfer.header(bytes);
             if from == Leg::Broker {
                 self.ledger.begin_copy(state, payload, facts, turn);
             }
@@ -201,7 +201,7 @@ impl Session {
                 None => turn.pass(from, range),
             }
         }
-        if octets == 0 {
+        if bytes == 0 {
             if from == Leg::Broker
                 && let Some(state) = self.channels.get_mut(&channel)
             {
@@ -211,7 +211,7 @@ impl Session {
         }
     }
 
-    /// The client's first eight octets select the protocol.
+    /// The client's first eight bytes select the protocol.
     fn greeting(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> Consumed {
         let rest = turn.src.get(at..).unwrap_or_default();
         let known = rest.len().min(frame::PROTOCOL.len());
@@ -302,7 +302,7 @@ impl Session {
         if !discard {
             turn.pass(from, at..at + len);
         }
-        if let Some((channel, octets)) = body
+        if let Some((channel, bytes)) = body
             && let Some(state) = self.channels.get_mut(&channel)
         {
             if let Some(copying) = state.copying.as_mut().filter(|_| from == Leg::Broker) {
@@ -310,7 +310,7 @@ impl Session {
                 copying.body(turn.src.get(payload).unwrap_or_default());
             }
             if ended {
-                state.transfer(from).body(octets);
+                state.transfer(from).body(bytes);
             }
             if ended && from == Leg::Broker {
                 self.ledger.copied(state, &self.settings);

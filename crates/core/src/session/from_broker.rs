@@ -325,7 +325,7 @@ fn copying(said: &Deliver<'_>, consumer: Consumer, delivered: Wall) -> Option<Co
             delivered,
             ..Retained::default()
         },
-        octets: 0,
+        bytes: 0,
         uncopied: None,
     })
 }

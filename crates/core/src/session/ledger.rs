@@ -30,8 +30,8 @@ pub(super) struct Ledger {
     pub(super) again: Again,
     /// When kept deliveries without a copy return to their queues.
     pub(super) back: Again,
-    /// Retained octets, including withheld rejects.
-    pub(super) octets: usize,
+    /// Retained bytes, including withheld rejects.
+    pub(super) bytes: usize,
     budget: Budget,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Page<'a, 't> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Decision {
     /// Hidden from the broker, now or for good.
     Withheld,
     Forward,
@@ -76,7 +76,7 @@ impl Ledger {
             max_tickets: settings.limits.now().max_tickets_per_connection,
             again: Again::default(),
             back: Again::default(),
-            octets: 0,
+            bytes: 0,
             budget: settings.retained.clone(),
         }
     }
@@ -89,16 +89,16 @@ impl Ledger {
         self.tickets.len() >= self.max_tickets
     }
 
-    /// Takes octets from the shared budget.
-    pub(super) fn take(&mut self, octets: usize) -> bool {
-        let taken = self.budget.take(octets);
-        self.octets += if taken { octets } else { 0 };
+    /// Takes bytes from the shared budget.
+    pub(super) fn take(&mut self, bytes: usize) -> bool {
+        let taken = self.budget.take(bytes);
+        self.bytes += if taken { bytes } else { 0 };
         taken
     }
 
-    pub(super) fn give_back(&mut self, octets: usize) {
-        self.octets -= octets.min(self.octets);
-        self.budget.give(octets);
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        self.bytes -= bytes.min(self.bytes);
+        self.budget.give(bytes);
     }
 
     /// The broker has settled, or will settle, all earlier deliveries of this channel.
@@ -119,7 +119,7 @@ impl Ledger {
         let ended = state.end();
         self.forget(ended.id, &ended.unacked);
         let copying = ended.copying.as_ref();
-        self.give_back(copying.map_or(0, |copying| copying.method.octets));
+        self.give_back(copying.map_or(0, |copying| copying.method.bytes));
         ended
     }
 
@@ -127,7 +127,7 @@ impl Ledger {
         if unacked.is_publishing() {
             self.tickets.retain(|_, (of, _)| *of != channel);
         }
-        self.give_back(unacked.octets());
+        self.give_back(unacked.bytes());
     }
 
     /// The client is gone: nothing is retried.
@@ -145,7 +145,7 @@ impl Ledger {
 /// A session that ends returns its share of the budget.
 impl Drop for Ledger {
     fn drop(&mut self) {
-        self.budget.give(self.octets);
+        self.budget.give(self.bytes);
     }
 }
 
@@ -210,7 +210,7 @@ impl<'t> Books<'_, 't> {
                 self.page(*channel).is_some_and(|mut page| {
                     // It counts as a reject, even if a nack of it has waited for a ticket.
                     page.state.unacked.rejected_by(*tag, Asked::Return, false);
-                    page.withhold(*tag, Asked::Return) == Fate::NoTicket
+                    page.withhold(*tag, Asked::Return) == Decision::NoTicket
                 })
             };
             let counted = left.iter().position(no_ticket).unwrap_or(left.len());
@@ -251,7 +251,7 @@ impl<'t> Books<'_, 't> {
 
 impl Page<'_, '_> {
     /// Publishes the outcome of a delivery, if it is the proxy's.
-    pub(super) fn withhold(&mut self, tag: DeliveryTag, asked: Asked) -> Fate {
+    pub(super) fn withhold(&mut self, tag: DeliveryTag, asked: Asked) -> Decision {
         if self.state.tx.is_some() {
             return self.settle_in_tx(tag, asked);
         }
@@ -259,13 +259,13 @@ impl Page<'_, '_> {
         let Some(retained) = unacked.retained(tag) else {
             return match unacked.uncopied(tag) {
                 Some(_) => self.leave_unsettled(tag, asked, Fallback::Budget),
-                None => Fate::Forward,
+                None => Decision::Forward,
             };
         };
         let now = self.turn.now;
         let known = self.facts.registry.get(&retained.queue);
         match (asked, known.map(|known| known.standing)) {
-            (Asked::Reject, None) => return Fate::Forward,
+            (Asked::Reject, None) => return Decision::Forward,
             (Asked::Reject, Some(Standing::Unknown)) if !self.facts.loses(&retained.queue) => {
                 return self.leave_unsettled(tag, asked, Fallback::Stale);
             }
@@ -274,16 +274,16 @@ impl Page<'_, '_> {
         if self.state.may_fail(self.facts.registry) {
             return match self.state.impatient {
                 true => self.leave_unsettled(tag, asked, Fallback::CloseWait),
-                false => Fate::Unanswered,
+                false => Decision::Unanswered,
             };
         }
         if self.ledger.is_full() {
-            return Fate::NoTicket;
+            return Decision::NoTicket;
         }
         let held = retained.delivered.until(now.wall);
         match self.facts.decide(retained, held, now) {
             // Of a client's reject no cycle is made (S6.2): it is neither dropped nor parked for one.
-            None | Some(Disposal::Drop(_)) => Fate::Forward,
+            None | Some(Disposal::Drop(_)) => Decision::Forward,
             Some(Disposal::LeaveToBroker(cause)) => self.leave_unsettled(tag, asked, cause),
             Some(
                 Disposal::Publish(publication)
@@ -292,7 +292,7 @@ impl Page<'_, '_> {
             ) => {
                 self.publish(tag, publication);
                 self.state.unacked.withhold(tag);
-                Fate::Withheld
+                Decision::Withheld
             }
         }
     }
@@ -313,7 +313,7 @@ impl Page<'_, '_> {
                 }
                 let done = unacked.done(tag);
                 self.ledger
-                    .give_back(done.map_or(0, |rejected| rejected.octets()));
+                    .give_back(done.map_or(0, |rejected| rejected.bytes()));
                 self.transit.outbox.ack(self.state.id);
             }
             Outcome::Refused(cause) => {
@@ -329,7 +329,7 @@ impl Page<'_, '_> {
     fn forward(&mut self, tag: DeliveryTag, cause: Fallback) {
         if let Some(retained) = self.state.unacked.copy(tag) {
             let asked = retained.asked;
-            if self.leave_unsettled(tag, asked, cause) == Fate::Forward {
+            if self.leave_unsettled(tag, asked, cause) == Decision::Forward {
                 self.let_go(tag, asked == Asked::Return);
             }
         }
@@ -340,7 +340,7 @@ impl Page<'_, '_> {
         let channel = self.state.id;
         let told = self.state.unacked.give_up(tag);
         let nacked = told.as_ref().is_some_and(|of| of.nacked);
-        self.ledger.give_back(told.map_or(0, |of| of.octets()));
+        self.ledger.give_back(told.map_or(0, |of| of.bytes()));
         let (state, turn) = (Some(&*self.state), &mut *self.turn);
         self.transit
             .inject(channel, state, turn, |out| match returns {

@@ -58,7 +58,7 @@ impl Line<'_, '_> {
     }
 
     /// Whether a method of this size fits a frame towards the broker.
-    pub(super) fn fits_frame(&self, octets: usize) -> bool {
-        crate::amqp::frame::HEAD + octets < self.peer.frame_max()
+    pub(super) fn fits_frame(&self, bytes: usize) -> bool {
+        crate::amqp::frame::HEAD + bytes < self.peer.frame_max()
     }
 }

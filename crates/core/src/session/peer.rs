@@ -17,7 +17,7 @@ use crate::registry::wording::Wording;
 /// Before negotiation; generous, because the broker enforces its own limit.
 const FRAME_MAX_BEFORE_TUNE: usize = 128 * 1024;
 
-/// Octets of a `connection_name`, for log lines.
+/// Bytes of a `connection_name`, for log lines.
 const LONGEST_NAME: usize = 255;
 
 #[derive(Clone, Debug, Default)]
@@ -56,7 +56,7 @@ impl Peer {
                     .map(|name| name.get(..LONGEST_NAME).unwrap_or(name))
                     .map(Bytes::copy_from_slice);
                 let user = match ok.mechanism {
-                    b"PLAIN" => ok.response.split(|octet| *octet == 0).nth(1),
+                    b"PLAIN" => ok.response.split(|byte| *byte == 0).nth(1),
                     b"AMQPLAIN" => text(ok.response, b"LOGIN"),
                     _ => None,
                 };
@@ -90,7 +90,7 @@ impl Peer {
         });
     }
 
-    /// Largest frame of the client in octets, with head and end. RabbitMQ counts only the payload
+    /// Largest frame of the client in bytes, with head and end. RabbitMQ counts only the payload
     /// (`FRAME_SIZE_FUDGE`).
     pub(super) fn frame_max(&self) -> usize {
         match self.tune {

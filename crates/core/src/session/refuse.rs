@@ -15,7 +15,7 @@ use crate::amqp::table::{Table, Value};
 use crate::amqp::version::Version;
 use crate::machine::{Event, Leg};
 use crate::registry::arguments::DeclareArguments;
-use crate::registry::catalogue::Told;
+use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
 use crate::registry::generated;
 use crate::registry::refusal::{self, There, decode_names_in};
@@ -145,7 +145,7 @@ impl Line<'_, '_> {
         };
         // No probe was made, or the queue has become another one since: it is known next time.
         if let Some(intake) = refusal::seen_with(code, close.text, &queue, names) {
-            let told = Told::Intake(intake);
+            let told = Report::Intake(intake);
             let now = self.turn.now.mono;
             self.registry.tell(&queue, &told, Source::Refusal, now);
         }

@@ -18,7 +18,7 @@ use crate::registry::Declared;
 
 use super::channel::Consumer;
 
-/// Memory of one pending reply, in octets. Larger ones (long names, arguments of a binding) count
+/// Memory of one pending reply, in bytes. Larger ones (long names, arguments of a binding) count
 /// as several.
 const SHARE: usize = 512;
 /// Entries kept allocated while idle.
@@ -247,10 +247,10 @@ impl Tally {
 // === impl Accepted ===
 
 impl Accepted {
-    fn octets(&self) -> usize {
+    fn bytes(&self) -> usize {
         match self {
             Accepted::Type(..) => 0,
-            Accepted::Plain(declared) | Accepted::Managed(declared) => declared.octets(),
+            Accepted::Plain(declared) | Accepted::Managed(declared) => declared.bytes(),
         }
     }
 
@@ -280,9 +280,9 @@ impl Expected {
     }
 
     fn shares(&self) -> usize {
-        let octets = match self {
+        let bytes = match self {
             Expected::Declare(queue, accepted) => {
-                queue.len() + accepted.as_ref().map_or(0, Accepted::octets)
+                queue.len() + accepted.as_ref().map_or(0, Accepted::bytes)
             }
             Expected::Consume(tag, consumer) => tag.len() + consumer.queue.len(),
             Expected::Get(consumer) => consumer.queue.len(),
@@ -295,6 +295,6 @@ impl Expected {
         };
         // A queue that grows has room for as many again.
         let place = 2 * size_of::<Due>();
-        (place + octets).div_ceil(SHARE)
+        (place + bytes).div_ceil(SHARE)
     }
 }

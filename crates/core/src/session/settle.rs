@@ -13,7 +13,7 @@ use super::declares::Why;
 use super::facts::Facts;
 use super::frames::{Handled, Method};
 use super::instead::Asked;
-use super::ledger::Fate;
+use super::ledger::Decision;
 use super::pause::Hold;
 use super::unacked::{Retained, Unacked};
 use super::{Session, Turn};
@@ -124,28 +124,28 @@ impl Session {
             let Some(mut page) = books.page(channel) else {
                 break;
             };
-            let fate = asked.map_or(Fate::Forward, |asked| {
+            let decision = asked.map_or(Decision::Forward, |asked| {
                 let nack = settlement.id == MethodId::BASIC_NACK;
                 page.state.unacked.rejected_by(tag, asked, nack);
                 page.withhold(tag, asked)
             });
-            match fate {
-                Fate::Withheld => {}
-                Fate::Unanswered => {
+            match decision {
+                Decision::Withheld => {}
+                Decision::Unanswered => {
                     handled = self.hold(Hold::Answers(channel), turn);
                     break;
                 }
-                Fate::NoTicket => {
+                Decision::NoTicket => {
                     turn.event(Event::LimitMet(Limit::Tickets));
                     handled = self.hold(Hold::Tickets, turn);
                     break;
                 }
-                Fate::Forward | Fate::Return => {
+                Decision::Forward | Decision::Return => {
                     let unacked = &mut page.state.unacked;
                     let hole = unacked.first_withheld();
                     page.ledger.give_back(unacked.settle(tag));
                     let alone = hole.is_some_and(|hole| hole < tag);
-                    settlement.tell(tag, alone, fate == Fate::Return, turn);
+                    settlement.tell(tag, alone, decision == Decision::Return, turn);
                 }
             }
         }

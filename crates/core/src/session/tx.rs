@@ -11,7 +11,7 @@ use super::Turn;
 use super::channel::Channel;
 use super::facts::Facts;
 use super::instead::{Asked, Counts, Instead};
-use super::ledger::{Fate, Ledger, Page};
+use super::ledger::{Decision, Ledger, Page};
 
 /// Delay of a commit that returns messages: the next transaction probably rejects them again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ impl Ledger {
             if let Some(counts) = facts.counts_uncopied(&of.queue, &of.content.properties) {
                 state.unacked.lacks_copy(tag, &of.queue, counts);
             }
-            self.give_back(of.octets());
+            self.give_back(of.bytes());
         }
     }
 }
@@ -42,12 +42,12 @@ impl Ledger {
 
 impl Page<'_, '_> {
     /// A reject or return that the broker gets with the transaction.
-    pub(super) fn settle_in_tx(&mut self, tag: DeliveryTag, asked: Asked) -> Fate {
+    pub(super) fn settle_in_tx(&mut self, tag: DeliveryTag, asked: Asked) -> Decision {
         let cause = Fallback::Transaction;
         let state = &mut *self.state;
         let instead = self.facts.instead(state, tag, asked, cause);
         let Some((queue, Instead::ReturnLater)) = instead else {
-            return Fate::Forward;
+            return Decision::Forward;
         };
         let near = |(_, counts)| counts == Counts::Near;
         match (state.unacked.uncopied(tag).is_some_and(near), asked) {
@@ -59,15 +59,15 @@ impl Page<'_, '_> {
                     returned,
                     cause,
                 });
-                Fate::Withheld
+                Decision::Withheld
             }
             (false, Asked::Reject) => {
                 state.tx = Some(Tx::Returns);
                 self.turn.event(Event::KeptReturned { queue });
-                Fate::Return
+                Decision::Return
             }
             // The client's own word for what we would do.
-            (false, Asked::Return | Asked::TooLarge) => Fate::Forward,
+            (false, Asked::Return | Asked::TooLarge) => Decision::Forward,
         }
     }
 }

@@ -58,7 +58,7 @@ const PLACE: usize = 450;
 // === impl Retained ===
 
 impl Retained {
-    /// Memory for a content of that length, in octets.
+    /// Memory for a content of that length, in bytes.
     pub(crate) fn cost(exchange: &ShortStr, routing_key: &ShortStr, content: usize) -> usize {
         PLACE
             .saturating_add(exchange.len() + routing_key.len())
@@ -69,8 +69,8 @@ impl Retained {
         self.state == State::Open
     }
 
-    /// Octets counted in the budget.
-    pub(crate) fn octets(&self) -> usize {
+    /// Bytes counted in the budget.
+    pub(crate) fn bytes(&self) -> usize {
         Retained::cost(&self.exchange, &self.routing_key, self.content.len())
     }
 }
@@ -254,13 +254,13 @@ impl Unacked {
             .count()
     }
 
-    /// The broker is told: forgets the tag. Returns the octets of its copy.
+    /// The broker is told: forgets the tag. Returns the bytes of its copy.
     pub(crate) fn settle(&mut self, tag: DeliveryTag) -> usize {
-        self.give_up(tag).map_or(0, |retained| retained.octets())
+        self.give_up(tag).map_or(0, |retained| retained.bytes())
     }
 
     /// The broker is told about all tags up to this one, of which none is withheld. Returns the
-    /// octets of their copies.
+    /// bytes of their copies.
     pub(crate) fn settle_up_to(&mut self, tag: DeliveryTag) -> usize {
         let mut words = std::mem::take(&mut self.words);
         clear_up_to(&mut words, tag.0, |word, set| self.tell(word, set));
@@ -280,7 +280,7 @@ impl Unacked {
         };
         std::mem::replace(&mut self.copies, later)
             .values()
-            .map(Retained::octets)
+            .map(Retained::bytes)
             .sum()
     }
 
@@ -293,15 +293,15 @@ impl Unacked {
         all.any(|(_, of)| &**of == queue)
     }
 
-    /// Drops the copies of those deliveries: their rejects go to the broker. Returns their octets.
+    /// Drops the copies of those deliveries: their rejects go to the broker. Returns their bytes.
     pub(crate) fn release(&mut self, of: impl Fn(&Retained) -> bool) -> usize {
-        let mut octets = 0;
+        let mut bytes = 0;
         self.copies.retain(|_, retained| {
             let goes = retained.is_open() && of(retained);
-            octets += if goes { retained.octets() } else { 0 };
+            bytes += if goes { retained.bytes() } else { 0 };
             !goes
         });
-        octets
+        bytes
     }
 
     /// The broker is told of this delivery; it has no copy.
@@ -475,7 +475,7 @@ impl Unacked {
         self.done = done;
     }
 
-    pub(crate) fn octets(&self) -> usize {
-        self.copies.values().map(Retained::octets).sum()
+    pub(crate) fn bytes(&self) -> usize {
+        self.copies.values().map(Retained::bytes).sum()
     }
 }

@@ -8,7 +8,7 @@ use crate::machine::{Event, Fallback};
 
 use super::again::LAST_PAUSE;
 use super::instead::{Asked, Counts, Instead};
-use super::ledger::{Books, Fate, Page};
+use super::ledger::{Books, Decision, Page};
 use super::unacked::Idle;
 
 // === impl Books ===
@@ -58,10 +58,10 @@ impl Page<'_, '_> {
         tag: DeliveryTag,
         asked: Asked,
         cause: Fallback,
-    ) -> Fate {
+    ) -> Decision {
         let (facts, now) = (self.facts, self.turn.now.mono);
         let Some((queue, instead)) = facts.instead(self.state, tag, asked, cause) else {
-            return Fate::Forward;
+            return Decision::Forward;
         };
         let returned = asked != Asked::Reject;
         let (ledger, unacked) = (&mut *self.ledger, &mut self.state.unacked);
@@ -74,7 +74,7 @@ impl Page<'_, '_> {
                         false => Event::RejectForwarded { queue, cause },
                     });
                 }
-                return Fate::Forward;
+                return Decision::Forward;
             }
             Instead::Keep => {
                 ledger.again.arm(now, facts.kept_for(&queue));
@@ -84,7 +84,7 @@ impl Page<'_, '_> {
                 if let Some(of) = unacked.drop_copy(tag) {
                     let counts = facts.counts(&of.queue, &of.content.properties);
                     unacked.lacks_copy(tag, &of.queue, counts);
-                    ledger.give_back(of.octets());
+                    ledger.give_back(of.bytes());
                 }
                 unacked.keep_uncopied(tag, returned);
                 ledger.back.arm(now, LAST_PAUSE);
@@ -99,7 +99,7 @@ impl Page<'_, '_> {
                 cause,
             });
         }
-        Fate::Withheld
+        Decision::Withheld
     }
 
     /// Publishes a kept delivery again. False: no ticket is left.

@@ -24,7 +24,7 @@ const HOLDS: Duration = Duration::from_secs(30 * 60);
 /// A stream-only argument: the broker compares it with no other queue, and makes none that has it
 /// (S7.3).
 const ONLY_STREAMS: &[u8] = b"x-max-age";
-/// Limit of octets before a pending answer, if they cannot be processed now.
+/// Limit of bytes before a pending answer, if they cannot be processed now.
 const MOST_STASHED: usize = 16 << 20;
 /// Consumers per walk: a quorum queue requeues messages of more than 32 consumers without an order
 /// (S12.7).
@@ -51,7 +51,7 @@ pub(super) struct Channel {
     pub(super) delivered: u64,
     pub(super) acked: u64,
     pub(super) taken: u64,
-    pub(super) octets: u64,
+    pub(super) bytes: u64,
     /// The last message was redelivered.
     pub(super) last_had_come_back: bool,
 }
@@ -72,7 +72,7 @@ impl Channel {
             delivered: 0,
             acked: 0,
             taken: 0,
-            octets: 0,
+            bytes: 0,
             last_had_come_back: false,
         }
     }
@@ -157,10 +157,10 @@ impl Channel {
     pub(super) fn came(&mut self, delivery: Delivery) {
         self.delivered += 1;
         self.taken += 1;
-        self.octets += delivery.whole();
+        self.bytes += delivery.whole();
         self.window.came(delivery.tag);
         self.last_had_come_back = delivery.redelivered;
-        self.stashed += delivery.octets();
+        self.stashed += delivery.bytes();
         self.waiting.push_back(delivery);
     }
 
@@ -172,7 +172,7 @@ impl Channel {
     /// The oldest unprocessed message.
     pub(super) fn next(&mut self) -> Option<Delivery> {
         let whole = self.waiting.pop_front()?;
-        self.stashed -= whole.octets();
+        self.stashed -= whole.bytes();
         Some(whole)
     }
 
@@ -201,7 +201,7 @@ impl Channel {
     }
 
     pub(super) fn usual(&self) -> u64 {
-        (self.octets / self.taken.max(1)).max(1)
+        (self.bytes / self.taken.max(1)).max(1)
     }
 
     /// Approximate memory of the broker for held messages (S12.10).

@@ -58,7 +58,7 @@ pub enum Stopped {
     End,
     Enough,
     Messages,
-    Octets,
+    Bytes,
     Time,
     Paused,
 }

@@ -60,7 +60,7 @@ impl Walk {
         self.state = State::Walking;
         self.until = Some(self.ends);
         (self.began, self.since) = (now.mono, now.mono);
-        self.shelf_later(now);
+        self.put_back_later(now);
         self.wait(now);
     }
 
@@ -301,8 +301,8 @@ impl Walk {
             self.stop(Stopped::Enough, now, fx);
         } else if seen >= bounds.messages || moving.holds_enough() || has_no_room {
             self.stop(Stopped::Messages, now, fx);
-        } else if self.channel.octets >= bounds.octets || is_too_heavy {
-            self.stop(Stopped::Octets, now, fx);
+        } else if self.channel.bytes >= bounds.bytes || is_too_heavy {
+            self.stop(Stopped::Bytes, now, fx);
         }
     }
 

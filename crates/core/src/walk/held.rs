@@ -32,9 +32,9 @@ const PAUSED: Duration = Duration::from_secs(5 * 60);
 const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
 /// Held messages are requeued after this time, and met again.
 const HELD: Duration = Duration::from_secs(20 * 60);
-/// Estimated octets of a window: a quorum queue sends all to the channel at once, and the broker
+/// Estimated bytes of a window: a quorum queue sends all to the channel at once, and the broker
 /// buffers them.
-const WINDOW_OCTETS: u64 = 128 << 20;
+const WINDOW_BYTES: u64 = 128 << 20;
 
 impl Walk {
     /// Messages at the beginning, without moved ones.
@@ -72,8 +72,8 @@ impl Walk {
             State::Walking => self.moving.more(held),
             _ => held * (FACTOR - 1),
         };
-        let octets = self.settings.bounds.octets.saturating_sub(channel.octets);
-        let fits = (octets.min(WINDOW_OCTETS) / channel.usual()).max(1);
+        let bytes = self.settings.bounds.bytes.saturating_sub(channel.bytes);
+        let fits = (bytes.min(WINDOW_BYTES) / channel.usual()).max(1);
         let most = self.most_held().saturating_sub(held).min(LARGEST);
         let room = match left == Some(0) && more > 0 {
             true => fits.min(most),
@@ -105,24 +105,24 @@ impl Walk {
             State::Shelved if !pause => self.begin_anew(now, fx),
             State::Walking => {
                 self.since = now.mono;
-                self.shelf_later(now);
+                self.put_back_later(now);
             }
             _ => {}
         }
     }
 
     /// Sets when held messages must be requeued, if messages move.
-    pub(super) fn shelf_later(&mut self, now: Now) {
+    pub(super) fn put_back_later(&mut self, now: Now) {
         let at = self.began.after(HELD);
         let at = match self.paused.is_some() {
             true => at.min(now.mono.after(PAUSED)),
             false => at,
         };
-        self.shelf = self.moving.wanted().map(|_| at);
+        self.buffer = self.moving.wanted().map(|_| at);
     }
 
     /// Requeues messages held for too long, and goes on.
-    pub(super) fn shelf_is_due(&mut self, now: Now, fx: &mut Effects) {
+    pub(super) fn put_back_due(&mut self, now: Now, fx: &mut Effects) {
         let moving = &mut self.moving;
         let goes_on = self.paused.is_some() || moving.gets_on() || self.summary.starves;
         match self.paused.is_some() || moving.holds_any() {
@@ -137,7 +137,7 @@ impl Walk {
             // All that it has comes and goes.
             false => {
                 self.began = now.mono;
-                self.shelf_later(now);
+                self.put_back_later(now);
             }
         }
     }
@@ -153,7 +153,7 @@ impl Walk {
             (self.until, self.quiet) = (Some(until), Some(now.mono.after(PAUSE)));
         }
         let bounds = self.settings.bounds;
-        let may = self.channel.held() < bounds.held && self.channel.octets < bounds.octets;
+        let may = self.channel.held() < bounds.held && self.channel.bytes < bounds.bytes;
         let passes_on = may
             && !(self.channel.has_no_room() && is_settled)
             && self.puts_back_harmlessly()

@@ -27,12 +27,12 @@ use super::rights::{Answer, Rights};
 use super::{Bounds, FACTOR, FIRST, Move, Output, Task};
 
 /// Maximum messages that a redrive passes over and holds. Only the broker remembers them, with some
-/// hundred octets each.
+/// hundred bytes each.
 pub const MOST_HELD: u64 = 1_000_000;
 /// Pending publications: this number, ...
 pub const MOST_AWAY: usize = 256;
-/// ... and these octets, unless one is larger.
-const MOST_OCTETS_AWAY: usize = 4 << 20;
+/// ... and these bytes, unless one is larger.
+const MOST_BYTES_AWAY: usize = 4 << 20;
 /// Retry interval while nothing can be published.
 const AGAIN: Duration = Duration::from_secs(1);
 /// With a rate, holds no more than moves in this many seconds, besides messages that stay: RabbitMQ
@@ -201,7 +201,7 @@ impl Moving {
 
     /// Until when no message may be taken. `None`: no wait; `Some(None)`: unknown.
     pub(super) fn rests(&self, now: Now) -> Option<Option<Mono>> {
-        let is_full = self.mover.count() >= MOST_AWAY || self.mover.octets >= MOST_OCTETS_AWAY;
+        let is_full = self.mover.count() >= MOST_AWAY || self.mover.bytes >= MOST_BYTES_AWAY;
         if is_full || self.moved.waits {
             return Some(self.again);
         }
@@ -259,14 +259,14 @@ impl Moving {
         };
         self.goes(now);
         let publish = (stage == Stage::Published).then(|| publication.clone());
-        let octets = publication.content.len();
+        let bytes = publication.content.len();
         let away = Away {
             publication,
             taken,
             stage,
             in_doubt: false,
         };
-        let ticket = self.mover.hold(tag, octets, now.mono, away);
+        let ticket = self.mover.hold(tag, bytes, now.mono, away);
         out.publish.extend(publish.map(|it| (ticket, it)));
         false
     }

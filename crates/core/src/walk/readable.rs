@@ -116,7 +116,7 @@ impl Linked for Readable {
 
     fn lost(&mut self, _: Loss, _: Now, _: &mut Effects) {}
 
-    fn told(&mut self, input: Self::Input, _: Now, _: &mut Effects) {
+    fn on_input(&mut self, input: Self::Input, _: Now, _: &mut Effects) {
         match input {}
     }
 

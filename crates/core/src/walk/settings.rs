@@ -43,7 +43,7 @@ pub struct Bounds {
     pub messages: u64,
     /// Messages passed over and held: hidden from others until the end.
     pub held: u64,
-    pub octets: u64,
+    pub bytes: u64,
     pub time: Duration,
 }
 

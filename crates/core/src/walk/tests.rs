@@ -92,7 +92,7 @@ fn task(words: &mut Words) -> Task {
 impl Script for Scripted {
     type Machine = Walk;
 
-    /// `new TASK [type=classic] [version=…] [ready=N] [consumers=N] [manual] [shown]`, so that one sees how it begins, and bounds: `messages=` `held=` `octets=` `time=MS`.
+    /// `new TASK [type=classic] [version=…] [ready=N] [consumers=N] [manual] [shown]`, so that one sees how it begins, and bounds: `messages=` `held=` `bytes=` `time=MS`.
     fn begin(words: &mut Words) -> Scripted {
         let is_look = words.flag("look");
         let bounds = Bounds {
@@ -104,11 +104,9 @@ impl Script for Scripted {
             held: words
                 .option_number("held")
                 .unwrap_or(if is_look { 1_000 } else { 10_000 }),
-            octets: words.option_number("octets").unwrap_or(if is_look {
-                1 << 20
-            } else {
-                u64::MAX
-            }),
+            bytes: words
+                .option_number("bytes")
+                .unwrap_or(if is_look { 1 << 20 } else { u64::MAX }),
             time: match (words.option_number("time"), is_look) {
                 (Some(millis), _) => Duration::from_millis(millis),
                 (None, true) => Duration::from_secs(60),
@@ -227,11 +225,8 @@ impl Script for Scripted {
     fn told(&mut self) -> Vec<String> {
         let out = std::mem::take(&mut self.rig.fx.out);
         let mut told = runs(out.letters.iter().map(|letter| {
-            let (key, octets) = (quoted(&letter.routing_key), letter.body.len());
-            (
-                letter.position,
-                format!("looked at: {key}, {octets} octets"),
-            )
+            let (key, bytes) = (quoted(&letter.routing_key), letter.body.len());
+            (letter.position, format!("looked at: {key}, {bytes} bytes"))
         }));
         told.extend(runs(out.publish.iter().map(|(ticket, publication)| {
             let to = [&publication.exchange, &publication.routing_key]

@@ -15,7 +15,7 @@ const PROBLEM: &str = "application/problem+json";
         title = "dlx-proxy",
         description = "Dead letters in the queues of a RabbitMQ broker: look at them, send them back, remove them.\n\n\
                        Each request is done in the name of a user of the broker, who says what that user may do. Names in paths and parameters are \
-                       percent-encoded octets: the vhost `/` is `%2F`. A request that changes something needs the header `X-Dlx-Proxy-Request` \
+                       percent-encoded bytes: the vhost `/` is `%2F`. A request that changes something needs the header `X-Dlx-Proxy-Request` \
                        with any value.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),

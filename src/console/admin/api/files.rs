@@ -28,7 +28,7 @@ pub(super) async fn export(State(Api { files, .. }): State<Api>, mut asked: Aske
     let most = asked.parameters.number("limit", 1..=u64::MAX)?;
     asked.end()?;
     files.looks.let_in(&asked).await?;
-    let room = files.limits.now().look_bytes.saturating_mul(2);
+    let room = files.limits.now().browse_bytes.saturating_mul(2);
     let room = (room, files.room.begin().await?);
     let exported = Exported::new(wanted, most, files.own_user.clone(), room);
     let part = (exported.messages(), Bodies::Whole);
@@ -52,7 +52,7 @@ pub(super) async fn import(
     asked.end()?;
     let file = Part {
         first: first.unwrap_or(1),
-        octets: request.into_body(),
+        bytes: request.into_body(),
     };
     json(&files.import(asked, file).await?)
 }

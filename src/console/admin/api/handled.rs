@@ -52,9 +52,9 @@ struct HandledQueue {
     /// The proxy delays or counts what clients return.
     retries: bool,
     /// Who reported the queue: `declare`, `refusal` or `management-api`; none: nobody.
-    told_by: Option<&'static str>,
+    reported_by: Option<&'static str>,
     /// How long ago that was, or the queue was asked for in vain.
-    told_seconds: Option<u64>,
+    reported_seconds: Option<u64>,
     /// Where its own arguments send dead letters, if its last declare said something else (`declares = "lenient"`).
     own_arguments: Option<String>,
     #[serde(skip)]
@@ -148,12 +148,12 @@ impl HandledQueue {
             target: None,
             leads_to: None,
             retries: handling.retries,
-            told_by: source.map(|source| match source {
+            reported_by: source.map(|source| match source {
                 Source::Refusal => "refusal",
                 Source::Management => "management-api",
                 Source::Declare => "declare",
             }),
-            told_seconds: at.or(handling.asked).map(|at| at.until(now).as_secs()),
+            reported_seconds: at.or(handling.asked).map(|at| at.until(now).as_secs()),
             own_arguments: None,
             why: handling.why,
         }

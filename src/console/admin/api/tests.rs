@@ -45,8 +45,8 @@ pub(in crate::console::admin) fn config(broker: SocketAddr) -> Config {
     }];
     config.upstream.user = name("proxy");
     let settings = &mut config.reloadable;
-    (settings.max_looks, settings.max_admin_connections) = (1, 4);
-    settings.limits.look_timeout = Duration::from_millis(200);
+    (settings.max_browses, settings.max_admin_connections) = (1, 4);
+    settings.limits.browse_timeout = Duration::from_millis(200);
     settings.limits.max_redrives = 1;
     config
 }
@@ -54,14 +54,14 @@ pub(in crate::console::admin) fn config(broker: SocketAddr) -> Config {
 /// In front of [`deaths::lenient`], with time.
 pub(in crate::console::admin) async fn lenient() -> Config {
     let mut config = config(deaths::lenient().await);
-    config.reloadable.limits.look_timeout = LONG;
+    config.reloadable.limits.browse_timeout = LONG;
     config
 }
 
 /// Room for nothing.
 fn full(mut config: Config) -> Config {
     let settings = &mut config.reloadable;
-    (settings.max_looks, settings.max_admin_connections) = (0, 0);
+    (settings.max_browses, settings.max_admin_connections) = (0, 0);
     settings.limits.max_redrives = 0;
     config
 }
@@ -256,10 +256,10 @@ async fn requests_are_answered_as_the_table_says() {
     })
     .await;
     let met = met.encode();
-    for limit in ["max-looks", "max-redrives"] {
+    for limit in ["max-browses", "max-redrives"] {
         assert!(met.contains(&format!("{{limit=\"{limit}\"}} 1\n")), "{met}");
     }
-    assert!(slow.encode().contains("{limit=\"look-timeout\"} 1\n"));
+    assert!(slow.encode().contains("{limit=\"browse-timeout\"} 1\n"));
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ pub(in crate::console::admin) struct Answer<T> {
     pub(in crate::console::admin) queue_type: Option<&'static str>,
     pub(in crate::console::admin) ready: Option<u64>,
     pub(in crate::console::admin) consumers: Option<u64>,
-    pub(in crate::console::admin) looked_at: u64,
+    pub(in crate::console::admin) scanned: u64,
     pub(in crate::console::admin) matched: u64,
     pub(in crate::console::admin) stopped: &'static str,
     pub(in crate::console::admin) notes: Vec<String>,
@@ -47,7 +47,7 @@ impl<T> Answer<T> {
             }),
             ready: walked.ready,
             consumers: walked.consumers,
-            looked_at: walked.seen,
+            scanned: walked.seen,
             matched,
             stopped: match walked.stopped {
                 Stopped::End if !is_full && walked.is_shared() => "others",
@@ -57,7 +57,7 @@ impl<T> Answer<T> {
                 // Nobody else ends it: the proxy does, or whoever asked has gone.
                 Stopped::Enough | Stopped::Paused => "interrupted",
                 Stopped::Messages => "messages",
-                Stopped::Octets => "octets",
+                Stopped::Bytes => "bytes",
                 Stopped::Time => "time",
             },
             notes: notes(walked),

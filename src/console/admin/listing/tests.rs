@@ -75,7 +75,7 @@ async fn how_far_it_went_what_it_cost_and_who_else_is_there_is_said() {
             stopped: match words[0] {
                 "end" => Stopped::End,
                 "messages" => Stopped::Messages,
-                "octets" => Stopped::Octets,
+                "bytes" => Stopped::Bytes,
                 "time" => Stopped::Time,
                 "paused" => Stopped::Paused,
                 _ => Stopped::Enough,

@@ -67,9 +67,9 @@ impl Served {
         self.metrics.encode().contains(&sample)
     }
 
-    async fn send(&self, octets: &str) -> TcpStream {
+    async fn send(&self, bytes: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.expect("accepted");
-        stream.write_all(octets.as_bytes()).await.expect("sent");
+        stream.write_all(bytes.as_bytes()).await.expect("sent");
         stream
     }
 
@@ -151,7 +151,7 @@ async fn one_too_many_takes_the_place_of_the_oldest_that_has_not_asked() {
 #[tokio::test]
 async fn what_is_open_to_all_is_answered_however_many_ask_for_something_else() {
     let mut silent = config(broker(Vec::new()).await);
-    silent.reloadable.limits.look_timeout = LONG;
+    silent.reloadable.limits.browse_timeout = LONG;
     let served = start(4, LONG, Some(api(&silent).0)).await;
     let look = || served.ask("/api/v1/vhosts/%2F/queues/q/dead-letters", "");
     let _under_way = (look().await, look().await);
@@ -218,7 +218,7 @@ async fn whoever_reads_on_is_not_too_slow() {
 fn whoever_reads_on_but_little_is_too_slow() {
     let (now, in_time) = (Instant::now(), Duration::from_secs(10));
     let ago = |seconds| now - Duration::from_secs(seconds);
-    for (octets, answered, is_in_time) in [
+    for (bytes, answered, is_in_time) in [
         (0, now, true),
         (0, ago(10), false),
         // It has just read a piece, so it has as long for the next one.
@@ -227,8 +227,8 @@ fn whoever_reads_on_but_little_is_too_slow() {
         (89 * (64 << 10), ago(100), false),
         (u64::MAX, ago(600), false),
     ] {
-        let until = next_piece(octets, answered, in_time);
-        assert_eq!(until > Instant::now(), is_in_time, "{octets} {answered:?}");
+        let until = next_piece(bytes, answered, in_time);
+        assert_eq!(until > Instant::now(), is_in_time, "{bytes} {answered:?}");
         assert!(until <= Instant::now() + in_time);
     }
 }

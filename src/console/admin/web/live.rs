@@ -25,7 +25,7 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
                 thead { tr {
                     th scope="col" { "Time" } th scope="col" { "Died in" } th scope="col" { "Reason" }
                     th scope="col" { "Exchange" } th scope="col" { "Routing key" } th scope="col" { "Outcome" }
-                    th scope="col" { "Rejected by" } th.number scope="col" { "Octets" }
+                    th scope="col" { "Rejected by" } th.number scope="col" { "Bytes" }
                 } }
                 tbody data-show="rows" {}
             }

@@ -20,10 +20,10 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
         h1 { (title) }
         (notes(&answer.notes))
         (told::facts(letter, FACTS))
-        section aria-labelledby="story" {
-            h2 #story { "Story" }
-            @if detail.story.is_empty() { p { "It says nothing of how it came here." } }
-            ol.story { @for sentence in &detail.story { li { (text::visible(sentence)) } } }
+        section aria-labelledby="history" {
+            h2 #history { "History" }
+            @if detail.history.is_empty() { p { "It says nothing of how it came here." } }
+            ol.history { @for sentence in &detail.history { li { (text::visible(sentence)) } } }
         }
         section aria-labelledby="body" {
             h2 #body { "Body" }
@@ -58,7 +58,7 @@ fn body(body: &Body, size: u64) -> Markup {
         Encoding::Hex => ("not text: hexadecimal digits", text::hex_lines(&body.text)),
     };
     html! {
-        p { (text::octets(size)) ", " (kind) @if body.cut { "; this is its beginning" } }
+        p { (text::bytes(size)) ", " (kind) @if body.cut { "; this is its beginning" } }
         @if size > 0 { pre.body tabindex="0" role="region" aria-label="Body" { (text) } }
     }
 }

@@ -1,4 +1,4 @@
-//! Where pages are, and what of the API they use. Names are octets: all but a few are written as `%` and two digits.
+//! Where pages are, and what of the API they use. Names are bytes: all but a few are written as `%` and two digits.
 
 use super::super::parameters::{Parameters, Place};
 use crate::amqp::ids::Vhost;

@@ -39,7 +39,7 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
 
 pub(super) fn looked<T: Serialize>(answer: &Answer<T>) -> Markup {
     html! {
-        (told::facts(answer, "queue-type,ready,consumers,looked-at"))
+        (told::facts(answer, "queue-type,ready,consumers,scanned"))
         (notes(&answer.notes))
     }
 }

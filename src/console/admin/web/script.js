@@ -190,7 +190,7 @@ function live(place) {
     cell(row, "Routing key", death["routing-key"] || "(empty)");
     cell(row, "Outcome", death.cause ? `${death.outcome}: ${death.cause}` : death.outcome);
     cell(row, "Rejected by", who);
-    cell(row, "Octets", grouped(death.octets), "number");
+    cell(row, "Bytes", grouped(death.bytes), "number");
     while (parts.rows.rows.length > MOST) parts.rows.deleteRow(-1);
   };
   const state = (text) => {

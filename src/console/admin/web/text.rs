@@ -38,7 +38,7 @@ pub(super) fn duration(seconds: u64) -> String {
     format!("{} {name}", seconds / unit)
 }
 
-pub(super) fn octets(size: u64) -> String {
+pub(super) fn bytes(size: u64) -> String {
     bytesize::ByteSize(size).display().iec().to_string()
 }
 

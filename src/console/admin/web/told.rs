@@ -75,7 +75,7 @@ fn cell(name: &str, value: &Value) -> Markup {
     match (value, value.as_u64()) {
         (Value::Null, _) => html! { span.none { "–" } },
         (Value::Bool(is), _) => html! { @if *is { "yes" } @else { "no" } },
-        (_, Some(octets)) if name == "size" => html! { (text::octets(octets)) },
+        (_, Some(bytes)) if name == "size" => html! { (text::bytes(bytes)) },
         (_, Some(seconds)) if name.ends_with("-seconds") => html! { (text::duration(seconds)) },
         (_, Some(millis)) if name == "begun" => text::time(&rfc_3339(Wall(millis))),
         (_, Some(number)) => html! { (text::number(number)) },

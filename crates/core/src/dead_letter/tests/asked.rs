@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::amqp::ids::name;
 use crate::dead_letter::redrive::Destination;
 use crate::dead_letter::retries::{
-    Attempts, BackOff, Counts, OnCrash, Retries, RetryType, Returned, Verdict,
+    Attempts, BackOff, Counts, Decision, OnCrash, Retries, RetryType, Returned,
 };
 use crate::dead_letter::{Lookup, Target};
 use crate::machine::{Reason, Wall};
@@ -21,8 +21,8 @@ pub(super) fn answer(mut words: Words) -> String {
             let count: u64 = words.take("count").unwrap().parse().unwrap();
             let from = number(&mut words, "from").unwrap_or(0);
             words.done();
-            let delay = |all| match retries.verdict(attempts(all, 0), Returned::ByNack) {
-                Verdict::Back(delay, _) => delay.as_millis().to_string(),
+            let delay = |all| match retries.decide(attempts(all, 0), Returned::ByNack) {
+                Decision::Back(delay, _) => delay.as_millis().to_string(),
                 other => format!("{other:?}"),
             };
             (from..from + count)
@@ -33,10 +33,10 @@ pub(super) fn answer(mut words: Words) -> String {
         "verdict" => {
             let (before, returned) = (before(&mut words), verb(&mut words));
             words.done();
-            match retries.verdict(before, returned) {
-                Verdict::Native => "native".to_owned(),
-                Verdict::Dies => "dies".to_owned(),
-                Verdict::Back(delay, Attempts { all, failed }) => {
+            match retries.decide(before, returned) {
+                Decision::Native => "native".to_owned(),
+                Decision::Dies => "dies".to_owned(),
+                Decision::Back(delay, Attempts { all, failed }) => {
                     let delay = delay.as_millis();
                     format!("back after {delay} ms, all={all} failed={failed}")
                 }

@@ -5,7 +5,7 @@
 //! `own-deaths` in ours; `private=same` is a private history as the proxy writes it beside these headers, `private=[…]` an older one.
 //! `private-user=bob` is the user-id that the proxy hides, `-` that there was none.
 //! `time=l:5` is `x-opt-delivery-time` with that type code and value, `own-time=l:5` the same under its private name.
-//! `mark=l:7` is the count of a redriven message, as that type. `odd` is a header of no type, and what is `torn` lacks its last octet.
+//! `mark=l:7` is the count of a redriven message, as that type. `odd` is a header of no type, and what is `torn` lacks its last byte.
 //! `lap=[b, a] lap-of=(x, k, 2)` is a lap of these queues, published to x with k after two deaths; `lap-set=[b, k2]`: a policy of the
 //! broker's set the key k2 in b.
 
@@ -171,7 +171,7 @@ pub(super) fn build(line: &str) -> Message {
 fn typed(name: &[u8], value: &str) -> Vec<u8> {
     let (code, value) = value.split_once(':').expect("a type and a value");
     let number = || value.parse::<i128>().expect("a number");
-    let octets = match code {
+    let bytes = match code {
         "V" => Vec::new(),
         "S" | "x" => [&(value.len() as u32).to_be_bytes(), value.as_bytes()].concat(),
         "d" => value.parse::<f64>().unwrap().to_be_bytes().into(),
@@ -181,7 +181,7 @@ fn typed(name: &[u8], value: &str) -> Vec<u8> {
         "l" | "L" | "T" => (number() as u64).to_be_bytes().into(),
         other => panic!("no type {other}"),
     };
-    [&[name.len() as u8], name, code.as_bytes(), &octets].concat()
+    [&[name.len() as u8], name, code.as_bytes(), &bytes].concat()
 }
 
 fn event_headers(headers: &mut TableBuilder, names: [&[u8]; 3], event: &str) {
@@ -212,7 +212,7 @@ fn entry_table(mut words: Words, own: bool) -> TableBuilder {
         .map_or((rest, None), |(r, n)| (r, Some(n.to_owned())));
     let (queue, reason) = (spelled(queue), reason.to_owned());
     let queue = match queue.strip_prefix('#') {
-        Some(octets) => format!("x:{octets}"),
+        Some(bytes) => format!("x:{bytes}"),
         None => format!("S:{queue}"),
     };
     let is = |text: &String| !text.ends_with(":-");

@@ -76,8 +76,8 @@ fn show(value: Value<'_>) -> String {
         b'V' => return "nobody".to_owned(),
         _ => {}
     }
-    if let Some(octets) = value.as_text() {
-        return format!("#{}", quoted(octets));
+    if let Some(bytes) = value.as_text() {
+        return format!("#{}", quoted(bytes));
     }
     if let Some(table) = value.as_table() {
         return entry(table);

@@ -50,8 +50,11 @@ fn fields_of_other_types_are_not_there() {
     let mut headers = TableBuilder::default();
     headers.array(b"x-death", &array);
     let letter = letter(headers, "");
-    assert_eq!(letter.fate().deaths[0], crate::letter::Death::default());
-    assert_eq!(letter.fate().deaths.len(), 2);
+    assert_eq!(
+        letter.last_death().deaths[0],
+        crate::letter::Death::default()
+    );
+    assert_eq!(letter.last_death().deaths.len(), 2);
     read(&letter);
 }
 
@@ -61,7 +64,7 @@ fn of_ten_thousand_deaths_a_thousand_are_read() {
         .map(|n| ("orders", "rejected", 1, TEN + n))
         .collect();
     let letter = letter(died(&deaths), "");
-    assert_eq!(letter.fate().deaths.len(), 1000);
+    assert_eq!(letter.last_death().deaths.len(), 1000);
     let detail = read(&letter);
     assert_eq!(detail.summary.deaths, 1000);
     assert!(detail.headers_cut);
@@ -125,12 +128,12 @@ fn what_cannot_be_read_says_so() {
     let letter = letter(behind, "");
     let detail = read(&letter);
     assert!(detail.malformed);
-    assert_eq!(letter.fate().source, short("orders"));
+    assert_eq!(letter.last_death().source, short("orders"));
     assert_eq!(detail.headers.len(), 1);
     for properties in [vec![], vec![0x20], vec![0x20, 0, 0, 0, 0, 9], vec![0, 0, 1]] {
         let letter = with_properties(properties);
         assert!(read(&letter).malformed);
-        assert_eq!(letter.fate().source, None);
+        assert_eq!(letter.last_death().source, None);
     }
 }
 

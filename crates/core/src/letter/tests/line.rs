@@ -22,7 +22,7 @@ fn a_line_is_one_line_with_all_that_show_has() {
     assert_eq!(json["source-queue"], "orders");
     assert_eq!(json["error"], "boom");
     assert_eq!(json["body"]["text"], "body");
-    assert!(json["story"][0].is_string(), "{line}");
+    assert!(json["history"][0].is_string(), "{line}");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn what_is_no_line_says_why() {
 proptest! {
     /// Without private headers nothing is changed on the way.
     #[test]
-    fn octets_come_back_as_they_were(properties in vec(any::<u8>(), 0..60), body in vec(any::<u8>(), 0..60)) {
+    fn bytes_come_back_as_they_were(properties in vec(any::<u8>(), 0..60), body in vec(any::<u8>(), 0..60)) {
         let letter = Letter {
             properties: Bytes::from(properties),
             size: body.len() as u64,

@@ -37,14 +37,14 @@ fn answer(journey: &Journey, line: &str) -> String {
     let answer = match words.verb.as_str() {
         "shown" => shown(&letter),
         "id" => letter.id().to_string(),
-        "story" => Detail::of(&letter, &ErrorHeaders::default())
-            .story
+        "history" => Detail::of(&letter, &ErrorHeaders::default())
+            .history
             .join("\n"),
         "source" => {
-            let fate = letter.fate();
-            let queue = fate.source.map(|queue| queue.to_string());
-            let (time, deaths) = (fate.died_at.map(Wall::seconds), fate.deaths.len());
-            format!("{queue:?} {:?} {time:?} of {deaths}", fate.reason)
+            let last = letter.last_death();
+            let queue = last.source.map(|queue| queue.to_string());
+            let (time, deaths) = (last.died_at.map(Wall::seconds), last.deaths.len());
+            format!("{queue:?} {:?} {time:?} of {deaths}", last.reason)
         }
         "waits" => letter.waiting().map_or("no".to_owned(), |it| {
             let (queue, due, attempts) = (it.queue, it.due.0, it.attempts);

@@ -282,9 +282,9 @@ fn event(event: &Event) -> String {
             let target = [&dead.exchange, &dead.routing_key]
                 .map(|it| quoted(it))
                 .join(" ");
-            let (queue, reason, octets) = (&dead.queue, dead.reason.as_str(), dead.octets);
+            let (queue, reason, bytes) = (&dead.queue, dead.reason.as_str(), dead.bytes);
             format!(
-                "dead letter of {queue} ({reason}) to {target}, {octets} octets: {:?}",
+                "dead letter of {queue} ({reason}) to {target}, {bytes} bytes: {:?}",
                 dead.outcome
             )
         }

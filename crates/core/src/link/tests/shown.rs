@@ -133,9 +133,9 @@ fn method(payload: &[u8]) -> String {
                 members => words.push(table(members)),
             },
             _ => {
-                let octet = cursor.octet().expect("bits");
+                let byte = cursor.octet().expect("bits");
                 let named = bits.iter().zip(0..).filter_map(|(name, at)| {
-                    let is_set = octet & 1 << at != 0;
+                    let is_set = byte & 1 << at != 0;
                     match name.strip_prefix('!') {
                         Some(name) => (!is_set).then_some(name),
                         None => is_set.then_some(*name),
@@ -157,7 +157,7 @@ pub(crate) fn properties(properties: &[u8]) -> String {
     };
     let named = properties.named().map(|(name, value)| match value {
         Plain::Text(text) => format!("{name}={}", quoted(text)),
-        Plain::Octet(octet) => format!("{name}={octet}"),
+        Plain::Octet(byte) => format!("{name}={byte}"),
         Plain::Time(time) => format!("{name}={time}"),
         Plain::Table(of) => table(of.0),
     });
@@ -209,7 +209,7 @@ fn short(text: &[u8]) -> String {
         .to_string();
     match text.len() {
         ..=MOST => cut,
-        octets if text.iter().all(|octet| *octet == text[0]) => format!("{}×{octets}", &cut[..1]),
-        octets => format!("{cut}… ({octets})"),
+        bytes if text.iter().all(|byte| *byte == text[0]) => format!("{}×{bytes}", &cut[..1]),
+        bytes => format!("{cut}… ({bytes})"),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fact::Source;
-use super::{Catalogue, Life, MOST_IN_SHARD, Queue, Shard, Told};
+use super::{Catalogue, Life, MOST_IN_SHARD, Queue, Report, Shard};
 use crate::amqp::ids::name;
 use crate::amqp::table::TableBuilder;
 use crate::machine::Mono;
@@ -38,8 +38,8 @@ fn answer(catalogue: &Catalogue, line: &str) -> Option<String> {
         ["life"] => return Some(format!("life {}", catalogue.life(b"/", b"q").0)),
         ["doubt"] => catalogue.doubt(&vhost, &queue),
         [at, "end"] => catalogue.end(&vhost, &queue, Mono(at.parse().unwrap())),
-        [at, "type", of] => tell(at, Source::Declare, Told::Type(queue_type(of))),
-        [at, "refusal", exchange] => tell(at, Source::Refusal, Told::Intake(intake(exchange))),
+        [at, "type", of] => tell(at, Source::Declare, Report::Type(queue_type(of))),
+        [at, "refusal", exchange] => tell(at, Source::Refusal, Report::Intake(intake(exchange))),
         [at, by @ ("declare" | "listed" | "refused"), of, exchange] => {
             let source = match by {
                 "declare" => Source::Declare,
@@ -47,9 +47,9 @@ fn answer(catalogue: &Catalogue, line: &str) -> Option<String> {
                 _ => Source::Refusal,
             };
             let declared = Arc::new(declared(queue_type(of), exchange));
-            tell(at, source, Told::Declared(declared));
+            tell(at, source, Report::Declared(declared));
         }
-        [at, "in", "vain"] => tell(at, Source::Refusal, Told::InVain),
+        [at, "in", "vain"] => tell(at, Source::Refusal, Report::InVain),
         ["news"] => return Some(format!("news {}", catalogue.news())),
         _ => panic!("what does this say? {line}"),
     }
@@ -112,7 +112,7 @@ fn shown(queue: Arc<Queue>) -> String {
 #[test]
 fn queues_of_two_vhosts_are_two() {
     let catalogue = Catalogue::default();
-    let told = Told::Type(QueueType::Quorum);
+    let told = Report::Type(QueueType::Quorum);
     catalogue.learn(&name("a"), &name("q"), &told, Source::Declare, Mono(1));
     assert!(catalogue.get(b"b", b"q").is_none());
     catalogue.doubt(&name("b"), &name("q"));
@@ -128,7 +128,7 @@ fn at_the_bound_the_one_goes_of_which_nobody_has_spoken_for_the_longest_time() {
     let queue = |n: usize| name(&n.to_string());
     for n in 0..=MOST_IN_SHARD {
         let mut known = Queue::new(Life::default());
-        let told = Told::Type(QueueType::Classic);
+        let told = Report::Type(QueueType::Classic);
         known.learn(&told, Source::Declare, Mono(n as u64), Life::default());
         shard = shard.with(&vhost, &queue(n), known.clone());
         shard = shard.with(&vhost, &queue(n), known); // no further one: nothing goes

@@ -6,11 +6,11 @@ use crate::amqp::ids::name;
 use crate::machine::{Fallback, Mono};
 use crate::objects::Names;
 use crate::registry::catalogue::fact::Source;
-use crate::registry::catalogue::{Catalogue, Told};
+use crate::registry::catalogue::{Catalogue, Report};
 use crate::registry::handling::Circumstances;
 use crate::registry::{Declared, Form};
 
-use super::table::{octets, queue_type};
+use super::table::{bytes, queue_type};
 use super::words::{Line, quoted};
 
 /// `handled QUEUE [type=…] [by=declare|list|refusal at=…] [intake=…] [asked=…] [left=no-permission|native-queue|…]`
@@ -30,17 +30,17 @@ pub(super) fn handled(
         _ => Source::Declare,
     };
     let at_said = moment("at").unwrap_or(Mono(0));
-    learn(Told::Type(queue_type(line)), Source::Refusal, Mono(0));
+    learn(Report::Type(queue_type(line)), Source::Refusal, Mono(0));
     if line.get("by").is_some() {
         let form = Form::of(0, arguments);
         let declared = Arc::new(Declared::of_queue(form, queue_type(line), names));
-        learn(Told::Declared(declared), source, at_said);
+        learn(Report::Declared(declared), source, at_said);
     }
     if let Some(intake) = line.name("intake") {
-        learn(Told::Intake(Some(intake)), Source::Refusal, at_said);
+        learn(Report::Intake(Some(intake)), Source::Refusal, at_said);
     }
     if let Some(asked) = moment("asked") {
-        learn(Told::InVain, Source::Refusal, asked);
+        learn(Report::InVain, Source::Refusal, asked);
     }
     let left = line.get("left").map(|cause| match cause {
         b"no-permission" => Fallback::NoPermission,
@@ -58,7 +58,7 @@ pub(super) fn handled(
         handling.why.name.to_owned(),
     ];
     words.extend(handling.target.map(|target| match &target.routing_key {
-        Some(key) => format!("to {}/{}", quoted(&target.exchange), octets(key)),
+        Some(key) => format!("to {}/{}", quoted(&target.exchange), bytes(key)),
         None => format!("to {}", quoted(&target.exchange)),
     }));
     words.extend(handling.retries.then(|| "retries".to_owned()));

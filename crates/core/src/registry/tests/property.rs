@@ -1,4 +1,4 @@
-//! A rewritten table keeps every other octet; the broker's words are read, whatever they are.
+//! A rewritten table keeps every other byte; the broker's words are read, whatever they are.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

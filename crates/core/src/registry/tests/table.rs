@@ -36,7 +36,7 @@ fn rules_hold_as_the_tables_say() {
 }
 
 /// What is not UTF-8 as `\xNN`.
-pub(super) fn octets(text: &[u8]) -> String {
+pub(super) fn bytes(text: &[u8]) -> String {
     match str::from_utf8(text) {
         Ok(text) => text.to_owned(),
         Err(_) => text.escape_ascii().to_string(),
@@ -131,7 +131,7 @@ impl Scene {
             }
             "match" => self.matching(line),
             "begins" => self.begins(line.alone()),
-            "generated" => octets(&generated::start(&self.arguments, self.version)),
+            "generated" => bytes(&generated::start(&self.arguments, self.version)),
             "wanted" => self.wanted(line),
             "handled" => {
                 let circumstances = Circumstances {
@@ -178,7 +178,7 @@ impl Scene {
             ),
             "reply" => {
                 let decoded = decode_names_in(text, &self.names);
-                decoded.map_or("as it is".to_owned(), |text| octets(&text))
+                decoded.map_or("as it is".to_owned(), |text| bytes(&text))
             }
             other => panic!("no verb {other}"),
         }

@@ -55,7 +55,7 @@ impl Line {
         words.any(|word| word.name.is_none() && word.value == flag.as_bytes())
     }
 
-    /// All `name=value` as an arguments table: longstr, or `I(5)`, `x(octets)` with any other type code.
+    /// All `name=value` as an arguments table: longstr, or `I(5)`, `x(bytes)` with any other type code.
     pub(super) fn arguments(&self) -> Vec<u8> {
         let mut table = Vec::new();
         for word in &self.words {

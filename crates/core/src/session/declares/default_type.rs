@@ -58,7 +58,7 @@ impl Declares {
     }
 
     /// The broker has refused it, or has not: then the queue was made meanwhile, and it is asked for once more.
-    pub(super) fn default_type_told(&mut self, answer: Answer<'_>, line: &mut Line<'_, '_>) {
+    pub(super) fn default_type_answered(&mut self, answer: Answer<'_>, line: &mut Line<'_, '_>) {
         let told = match answer {
             Answer::Refused(close) => refusal::refused_type(close.code, close.text),
             Answer::Fits | Answer::None => {

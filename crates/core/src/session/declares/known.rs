@@ -5,7 +5,7 @@ use crate::dead_letter::Lookup;
 use crate::machine::{Event, Fallback, Limit};
 use crate::objects::QueueType;
 use crate::registry::arguments::DeclareArguments;
-use crate::registry::catalogue::Told;
+use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
 use crate::registry::policy::{Mode, Policy};
 use crate::registry::said_retries::SaidRetries;
@@ -101,7 +101,7 @@ impl Line<'_, '_> {
     pub(super) fn stays_unknown(&mut self, queue: &ShortStr) {
         let now = self.now();
         self.registry
-            .tell(queue, &Told::InVain, Source::Refusal, now);
+            .tell(queue, &Report::InVain, Source::Refusal, now);
         self.assume_or_say(queue);
     }
 

@@ -56,8 +56,8 @@ impl Pending {
             return false;
         }
         let before = self.existing.replace(existing);
-        let octets = self.octets() + self.written(Form::AsTheQueue).len();
-        if !line.fits_frame(octets) {
+        let bytes = self.bytes() + self.written(Form::AsTheQueue).len();
+        if !line.fits_frame(bytes) {
             self.existing = before;
             return false;
         }

@@ -103,7 +103,7 @@ impl Pending {
         }
     }
 
-    pub(super) fn octets(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         // Class, method, ticket, the length of the name, bits, the length of the table.
         2 + 2 + 2 + 1 + self.queue.len() + 1 + 4 + self.arguments.len()
     }

@@ -182,7 +182,7 @@ impl Declares {
             return;
         };
         let now = line.now();
-        let told = line.registry.told_since(queue, since);
+        let told = line.registry.reported_since(queue, since);
         match (why, told) {
             (Why::Unknown { is_first, .. }, told) => {
                 if told.is_none() && self.ask_what_it_is(queue, is_first, line) {
@@ -207,7 +207,7 @@ impl Declares {
 
     pub(super) fn told(&mut self, question: Question, answer: Answer<'_>, line: &mut Line<'_, '_>) {
         match question.why {
-            Why::DefaultType => self.default_type_told(answer, line),
+            Why::DefaultType => self.default_type_answered(answer, line),
             Why::Unknown { is_first, round } => {
                 self.inquired(question, (is_first, round), answer, line);
             }

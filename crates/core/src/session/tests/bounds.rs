@@ -75,8 +75,8 @@ fn of_the_arguments_of_a_known_queue_only_short_ones_are_kept() {
     for n in 0..100 {
         many.longstr(format!("x-{n}").as_bytes(), &[b'v'; 100]);
     }
-    let octets = Form::of(0, &many.finish()).arguments.len();
-    assert!((650..=768).contains(&octets), "{octets}");
+    let bytes = Form::of(0, &many.finish()).arguments.len();
+    assert!((650..=768).contains(&bytes), "{bytes}");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_declare_that_would_grow_over_the_frame_stays_as_it_is() {
     };
     let asked = frames(&declare("dlx", ""));
     let grown = declare("dlx-proxy/dlx", " x-max-age=never");
-    // 10 octets for the prefix, 2 for that of another type, 20 for the argument that makes no queue.
+    // 10 bytes for the prefix, 2 for that of another type, 20 for the argument that makes no queue.
     for (room, fits) in [(0, false), (31, false), (32, true)] {
         let frame_max = asked.len() - 8 + room;
         let mut s = after(&format!("session full frame-max={frame_max}"));

@@ -10,7 +10,7 @@ use crate::dead_letter::retries::RetryType;
 use crate::machine::*;
 use crate::objects::QueueType;
 use crate::registry::Declared;
-use crate::registry::catalogue::Told;
+use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
 use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
 use crate::registry::said_retries::SaidRetries;
@@ -105,7 +105,7 @@ fn what_is_returned_to_a_stream_is_the_brokers() {
         let catalogue = settings.catalogue.clone();
         let s = Script::open(settings);
         if let Some(seen) = seen {
-            let (vhost, told) = (&s.session.peer.vhost, Told::Type(seen));
+            let (vhost, told) = (&s.session.peer.vhost, Report::Type(seen));
             catalogue.learn(vhost, &name("orders"), &told, Source::Declare, s.now.mono);
         }
         let mut s = s.consume("orders");
@@ -143,7 +143,7 @@ fn a_quorum_queue_that_the_broker_delays_itself_is_left_to_it() {
         let settings = settings(Mode::RejectsOnly);
         let catalogue = settings.catalogue.clone();
         let mut s = of(settings, declared);
-        let (vhost, told) = (&s.session.peer.vhost, Told::Type(quorum));
+        let (vhost, told) = (&s.session.peer.vhost, Report::Type(quorum));
         catalogue.learn(vhost, &name("orders"), &told, Source::Declare, s.now.mono);
         s.session.peer.version = Some(version);
         s.broker(&deliver("orders", 1, b"hi")).passes();

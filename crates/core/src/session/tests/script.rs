@@ -14,7 +14,7 @@ use crate::dead_letter::{RuleSettings, Target};
 use crate::machine::*;
 use crate::objects::{DeclaredTarget, QueueType};
 use crate::registry::arguments::DeclareArguments;
-use crate::registry::catalogue::Told;
+use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Declares, Mode};
@@ -288,7 +288,7 @@ impl Script {
                 && registry.get(&queue).is_none()
                 && registry.is_unknown(&queue, now)
             {
-                registry.tell(&queue, &Told::InVain, Source::Refusal, now);
+                registry.tell(&queue, &Report::InVain, Source::Refusal, now);
                 registry.says_unknown(&queue, now);
             }
         }

@@ -25,7 +25,7 @@ use crate::dead_letter::retries::{OnCrash, RetryType};
 use crate::machine::*;
 use crate::objects::QueueType;
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
-use crate::registry::catalogue::Told;
+use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
 use crate::registry::policy::{Declares, Definition, Mode, Pattern, Policies, Policy};
 use crate::registry::said_retries::SaidRetries;
@@ -281,7 +281,7 @@ impl Script {
     /// What of it is left in the end.
     pub(super) fn left(&self) -> Option<String> {
         let left = (self.session.withheld(), self.session.retained());
-        (left != (0, 0)).then(|| format!("  left: {} withheld, {} octets", left.0, left.1))
+        (left != (0, 0)).then(|| format!("  left: {} withheld, {} bytes", left.0, left.1))
     }
 
     /// Does what a line says.
@@ -325,7 +325,7 @@ impl Script {
             }
             "shows" => {
                 let (queue, shown) = declared(words);
-                let (shown, now) = (Told::Declared(Arc::new(shown)), self.now.mono);
+                let (shown, now) = (Report::Declared(Arc::new(shown)), self.now.mono);
                 let registry = &self.session.registry;
                 registry.tell(&name(queue), &shown, Source::Management, now);
             }

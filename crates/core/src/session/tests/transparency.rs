@@ -50,13 +50,13 @@ fn a_protocol_header_may_come_in_pieces() {
         .broker_gets(&[&frame::PROTOCOL]);
 }
 
-/// RabbitMQ counts the payload alone, so it takes a frame that is 8 octets larger.
+/// RabbitMQ counts the payload alone, so it takes a frame that is 8 bytes larger.
 #[test]
 fn a_frame_is_awaited_up_to_the_largest_that_the_broker_takes() {
-    for (octets, awaited) in [(131_072u32, true), (131_073, false)] {
+    for (bytes, awaited) in [(131_072u32, true), (131_073, false)] {
         let mut script = keep();
         let mut head = vec![1, 0, 1];
-        head.extend(octets.to_be_bytes());
+        head.extend(bytes.to_be_bytes());
         let given = script.client(&head);
         if awaited {
             given.silent();
@@ -123,7 +123,7 @@ fn the_keys_of_a_bcc_are_kept_with_the_routing_key() {
 /// Nobody's publish is refused for what we add to it; and nobody gets a private name past us by that.
 #[test]
 fn a_header_that_would_not_fit_into_a_frame_any_more_passes_without_an_addition() {
-    let content = |octets: usize, kept: &[&[u8]], forged: bool| {
+    let content = |bytes: usize, kept: &[&[u8]], forged: bool| {
         let mut headers = TableBuilder::default();
         let array = |keys: &[&[u8]]| {
             let mut array = ArrayBuilder::default();
@@ -133,7 +133,7 @@ fn a_header_that_would_not_fit_into_a_frame_any_more_passes_without_an_addition(
             array
         };
         headers.array(b"BCC", &array(&[b"b"]));
-        headers.longstr(b"pad", &vec![b'x'; octets]);
+        headers.longstr(b"pad", &vec![b'x'; bytes]);
         if !kept.is_empty() {
             headers.array(b"x-dlx-proxy-bcc", &array(kept));
         }
@@ -152,12 +152,12 @@ fn a_header_that_would_not_fit_into_a_frame_any_more_passes_without_an_addition(
         (fits + 1, &[], false),
         (fits + 1, &[], true),
     ];
-    for (octets, kept, forged) in cases {
+    for (bytes, kept, forged) in cases {
         let mut script = keep();
         script.client(&publish).passes();
         script
-            .client(&content(octets, &[], forged))
-            .broker_gets(&[&content(octets, kept, false)]);
+            .client(&content(bytes, &[], forged))
+            .broker_gets(&[&content(bytes, kept, false)]);
         let dropped = |event: &Event| matches!(event, Event::EditDropped);
         assert_eq!(script.events.iter().any(dropped), kept.is_empty());
     }

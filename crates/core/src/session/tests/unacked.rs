@@ -93,9 +93,9 @@ proptest! {
                     }
                 }
                 Step::Settle(tag) if model.open().contains(&tag) => {
-                    let octets = ledger.settle(DeliveryTag(tag));
+                    let bytes = ledger.settle(DeliveryTag(tag));
                     model.outstanding.remove(&tag);
-                    prop_assert_eq!(octets > 0, model.retained.remove(&tag));
+                    prop_assert_eq!(bytes > 0, model.retained.remove(&tag));
                 }
                 Step::SettleUpTo(tag) if !ledger.withheld_up_to(DeliveryTag(tag)) => {
                     ledger.settle_up_to(DeliveryTag(tag));
@@ -130,7 +130,7 @@ proptest! {
             prop_assert_eq!(&found, &open);
             let taken = model.withheld.union(&model.done).min().copied();
             prop_assert_eq!(ledger.first_withheld(), taken.map(DeliveryTag));
-            prop_assert_eq!(ledger.octets(), (model.retained.len() + model.withheld.len()) * retained().octets());
+            prop_assert_eq!(ledger.bytes(), (model.retained.len() + model.withheld.len()) * retained().bytes());
             for tag in 0..=last + 1 {
                 prop_assert_eq!(ledger.may_settle(DeliveryTag(tag)), open.contains(&tag));
                 let above = open.range(tag + 1..).next().filter(|t| **t <= tag + 70).copied();

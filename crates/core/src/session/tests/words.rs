@@ -9,7 +9,7 @@ use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::amqp::table::{Table, TableBuilder};
 
-/// With their arguments: `0` is a reserved short, a number has that many octets, `s` is a short and `S` a long string, `t` a table, `+` the names of bits.
+/// With their arguments: `0` is a reserved short, a number has that many bytes, `s` is a short and `S` a long string, `t` a table, `+` the names of bits.
 /// The last ones may be missing: they are empty or 0.
 #[rustfmt::skip]
 const METHODS: [(MethodId, &str, &str); 43] = [
@@ -64,14 +64,14 @@ const METHODS: [(MethodId, &str, &str); 43] = [
 pub(super) struct Words<'a>(pub &'a [u8]);
 
 impl Words<'_> {
-    /// The first octet of the next word.
+    /// The first byte of the next word.
     pub(super) fn next(&mut self) -> Option<u8> {
         self.0 = self.0.trim_ascii_start();
         self.0.first().copied()
     }
 
-    fn is(&mut self, octet: u8) -> bool {
-        self.next() == Some(octet)
+    fn is(&mut self, byte: u8) -> bool {
+        self.next() == Some(byte)
     }
 
     fn skip(&mut self) -> u8 {
@@ -84,7 +84,7 @@ impl Words<'_> {
     fn text(&mut self) -> (Vec<u8>, bool) {
         let mut out = Vec::new();
         if !self.is(b'"') {
-            while self.0.first().is_some_and(|octet| !b" =};".contains(octet)) {
+            while self.0.first().is_some_and(|byte| !b" =};".contains(byte)) {
                 out.push(self.skip());
             }
             return (out, false);
@@ -99,9 +99,9 @@ impl Words<'_> {
                         let hex = str::from_utf8(&hex).expect("two digits");
                         out.push(u8::from_str_radix(hex, 16).expect("two digits"));
                     }
-                    octet => out.push(octet),
+                    byte => out.push(byte),
                 },
-                octet => out.push(octet),
+                byte => out.push(byte),
             }
         }
     }
@@ -111,7 +111,7 @@ impl Words<'_> {
     }
 
     fn is_over(&mut self) -> bool {
-        self.next().is_none_or(|octet| octet == b';')
+        self.next().is_none_or(|byte| byte == b';')
     }
 
     fn string(&mut self) -> Vec<u8> {
@@ -190,11 +190,9 @@ impl Words<'_> {
             "bytes" => out = self.string(),
             "heartbeat" => out.extend(frame::HEARTBEAT),
             "header" => {
-                let octets = self.number();
+                let bytes = self.number();
                 let headers = self.table();
-                frame::put(&mut out, 2, channel, |out| {
-                    put_header(out, octets, &headers)
-                });
+                frame::put(&mut out, 2, channel, |out| put_header(out, bytes, &headers));
             }
             "body" => {
                 let text = self.string();
@@ -232,9 +230,9 @@ pub(super) fn frames(line: &str) -> Vec<u8> {
     out
 }
 
-fn put_header(out: &mut Vec<u8>, octets: u64, headers: &[u8]) {
+fn put_header(out: &mut Vec<u8>, bytes: u64, headers: &[u8]) {
     out.extend([0, 60, 0, 0]);
-    out.extend(octets.to_be_bytes());
+    out.extend(bytes.to_be_bytes());
     match headers {
         [] => out.extend([0, 0]),
         headers => {
@@ -287,15 +285,15 @@ pub(super) fn shown(bytes: &[u8]) -> Vec<String> {
 
 /// In quotes where it needs them.
 pub(super) fn quoted(text: &[u8]) -> String {
-    let is_plain = |octet: &u8| octet.is_ascii_graphic() && !b"\"\\=;{}".contains(octet);
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"\\=;{}".contains(byte);
     let is_word =
         text.iter().all(is_plain) && text.first().is_some_and(|first| !b"+@-".contains(first));
     let mut out = String::new();
-    for &octet in text {
-        match octet {
-            b'"' | b'\\' => out.extend(['\\', char::from(octet)]),
-            b' '..=b'~' => out.push(char::from(octet)),
-            _ => out += &format!("\\x{octet:02x}"),
+    for &byte in text {
+        match byte {
+            b'"' | b'\\' => out.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => out.push(char::from(byte)),
+            _ => out += &format!("\\x{byte:02x}"),
         }
     }
     match is_word {
@@ -324,10 +322,10 @@ pub(super) fn table(raw: &[u8]) -> Option<String> {
 }
 
 fn header(payload: &[u8]) -> Option<String> {
-    let octets = u64::from_be_bytes(*payload.get(4..)?.first_chunk()?);
+    let bytes = u64::from_be_bytes(*payload.get(4..)?.first_chunk()?);
     match payload.get(12..)? {
-        [0, 0] => Some(format!("header {octets}")),
-        properties => Some(format!("header {octets} {}", table(properties.get(6..)?)?)),
+        [0, 0] => Some(format!("header {bytes}")),
+        properties => Some(format!("header {bytes} {}", table(properties.get(6..)?)?)),
     }
 }
 
@@ -348,10 +346,10 @@ fn method(payload: &[u8]) -> Result<Option<String>, Malformed> {
                 continue;
             }
             "2" | "4" | "8" => {
-                let octets = cursor.take(kind.parse().expect("a number"))?;
-                let number = octets
+                let bytes = cursor.take(kind.parse().expect("a number"))?;
+                let number = bytes
                     .iter()
-                    .fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+                    .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
                 (number.to_string(), number == 0)
             }
             "s" | "S" => {

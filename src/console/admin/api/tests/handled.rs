@@ -7,7 +7,7 @@ use crate::amqp::table::TableBuilder;
 use crate::dead_letter::Target;
 use crate::machine::Mono;
 use crate::objects::{DeclaredTarget, QueueType};
-use crate::registry::catalogue::Told;
+use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
 use crate::registry::redeclared::Existing;
 use crate::registry::{Declared, Form};
@@ -24,14 +24,14 @@ async fn handled() -> Router {
         let catalogue = &handlings.catalogue;
         catalogue.learn(&Vhost::ROOT, &queue, &told, source, Mono(0));
     };
-    learn("mine", Told::InVain);
-    learn("plain", Told::Type(QueueType::Classic));
+    learn("mine", Report::InVain);
+    learn("plain", Report::Type(QueueType::Classic));
     for (queue, exchange) in [("other", "dlx-proxy//mine"), ("own", "dlx")] {
         let mut arguments = TableBuilder::default();
         arguments.longstr(b"x-dead-letter-exchange", exchange.as_bytes());
         let form = Form::of(0, &arguments.finish());
         let declared = Declared::of_queue(form, QueueType::Classic, &handlings.names);
-        learn(queue, Told::Declared(Arc::new(declared)));
+        learn(queue, Report::Declared(Arc::new(declared)));
     }
     let target = |key| {
         DeclaredTarget::Target(Target {
@@ -55,7 +55,7 @@ async fn asked(api: &Router, user: &str, query: &str) -> (Vec<String>, Value) {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let line = |row: &Value| {
         let target = text(&row["target"]["exchange"]);
-        let words = "queue state cause leads-to told-by own-arguments".split(' ');
+        let words = "queue state cause leads-to reported-by own-arguments".split(' ');
         let words: Vec<_> = words.map(|key| text(&row[key])).collect();
         format!("{} to {target:?}", words.join(" "))
     };

@@ -10,7 +10,7 @@ const KEYS: usize = 5;
 
 /// A sentence for each death, the oldest first (`deaths` is newest first). Sorted by time: RabbitMQ
 /// moves an entry to the front when it counts on, but keeps its first time.
-pub(super) fn story(deaths: &[Death]) -> Vec<String> {
+pub(super) fn history(deaths: &[Death]) -> Vec<String> {
     let mut oldest_first: Vec<_> = deaths.iter().rev().collect();
     oldest_first.sort_by_key(|death| death.time);
     oldest_first.into_iter().map(sentence).collect()
@@ -24,7 +24,7 @@ fn sentence(death: &Death) -> String {
         None => "an unknown queue".to_owned(),
     };
     let ttl = death.original_expiration.as_deref();
-    let ttl = ttl.filter(|it| !it.is_empty() && it.bytes().all(|octet| octet.is_ascii_digit()));
+    let ttl = ttl.filter(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()));
     let what = match (death.reason.as_deref(), ttl) {
         (Some("expired"), Some(ttl)) => format!("expired in {queue} after its TTL of {ttl} ms"),
         (Some("expired"), None) => format!("expired in {queue}"),
