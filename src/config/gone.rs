@@ -33,6 +33,6 @@ pub(super) fn instead(setting: &str, value: Option<&str>) -> Option<&'static str
     };
     match words {
         Some((.., words)) => Some(words),
-        None => is_fixed().then_some("its value is fixed, see docs/sizing.md: remove it"),
+        None => is_fixed().then_some("its value is fixed, see docs/reference/limits.md: remove it"),
     }
 }

@@ -117,7 +117,7 @@ mod tests {
                     "loses messages by policy a or operator policy b (max-length: messages would be dropped or refused)",
                 ),
             ),
-            // The one that docs/operations.md recommends, and what a queue's own arguments outdo.
+            // The one that docs/reference/running.md recommends, and what a queue's own arguments outdo.
             (
                 r#"{"type":"quorum","policy":"a","effective_policy_definition":{"max-length":2000000000,"dead-letter-exchange":"x"}}"#,
                 None,

@@ -29,7 +29,7 @@ pub const HARMFUL: &[Harm] = &[
     leads("dead-letter-exchange"),
     leads("dead-letter-routing-key"),
 ];
-/// No queue reaches this limit; docs/operations.md recommends such a policy.
+/// No queue reaches this limit; docs/reference/running.md recommends such a policy.
 const NO_LIMIT: f64 = 1e9;
 
 // === impl Harm ===

@@ -1,6 +1,6 @@
 //! What is written of each fact, and how loudly. `error`: someone must act; `warn`: degraded and handled; `info`: life cycle; `debug`: one
 //! session. Each line counts in `dlx_proxy_events_total` under the name that stands before it; those without one are counted by a metric of their
-//! own. The table of events in docs/metrics.md is made from this file.
+//! own. The table of events in docs/reference/metrics.md is made from this file.
 
 use tracing::Level;
 

@@ -1,4 +1,4 @@
-//! Every metric: name, type, labels, meaning, one line each. The table of docs/metrics.md is made from this file. A [`Metrics`] is a handle that is
+//! Every metric: name, type, labels, meaning, one line each. The table of docs/reference/metrics.md is made from this file. A [`Metrics`] is a handle that is
 //! passed on; nothing is global, so two proxies can live in one process. Label values come from an enum or a bounded set of names.
 
 use std::fmt;

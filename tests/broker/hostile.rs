@@ -1,7 +1,7 @@
 //! Clients that are slow or mean: whatever they do, the proxy stays within its bounds and gives everything back.
 //!
 //! `handshake`: connections that do not get as far as a session · `holding`: clients that take and do not give back ·
-//! `memory`: all at once, and the formula of docs/sizing.md · `requests`: much is asked, and the formula again
+//! `memory`: all at once, and the formula of docs/reference/limits.md · `requests`: much is asked, and the formula again
 
 mod handshake;
 mod holding;

@@ -1,5 +1,5 @@
 """Exports and imports of dead letters: what comes back is what a client of the proxy read, in order, and nobody gains anything by it. What they cost
-others: no thread of a session, and no more memory than docs/sizing.md says."""
+others: no thread of a session, and no more memory than docs/reference/limits.md says."""
 
 import contextlib
 import json
@@ -193,7 +193,7 @@ def test_memory_of_files_is_within_the_formula_of_the_documents(own):
         assert {file.result() for file in [threads.submit(send, own, queue, body) for _ in range(4)]} == {400}
     until(lambda: command(own, "export", "--queue", queue, "--limit", "1")[0] == 0, "room for an export: none of it is held any more")
     formula = "+ 3 × browse-bytes + 4 × the largest dead letter + max-browses × 8 MiB, if the admin port has its API"
-    assert formula in (REPOSITORY / "docs/sizing.md").read_text()
+    assert formula in (REPOSITORY / "docs/reference/limits.md").read_text()
     bound, most = 3 * browse_bytes + 4 * 1 + 8 * looks + (14 + 4) * 32 / 1024, memory(pid, "VmHWM") - idle
     print(f"{own.via.broker.version}: {idle:.0f} MiB idle, {most:.0f} more with exports and imports; the formula says {bound:.0f}")
     assert most <= bound

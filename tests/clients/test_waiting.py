@@ -166,7 +166,7 @@ def test_when_there_is_no_proxy_any_more(own):
         own.publish("", dies, b"a dead letter", channel=channel)
         own.reject(DELAY, 2, channel=channel)
     until(lambda: (own.depth(INTAKE), own.depth(DELAY)) == (3, 2), "two are in the intake queue, and the dead letter")
-    (script,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/retries.md").read_text(), re.DOTALL)
+    (script,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/reference/retries.md").read_text(), re.DOTALL)
     subprocess.run([sys.executable, "-c", script, f"{own.upstream}/{own.via.vhost}", INTAKE, DELAY], check=True, timeout=DEADLINE)
     until(lambda: (own.depth(INTAKE), own.depth(DELAY), own.depth(queue)) == (1, 0, 4), "all but the dead letter are moved")
     for number, (_, properties, body) in zip(numbers(4), own.all_of(queue, 4), strict=True):

@@ -162,7 +162,7 @@ impl Alphabet {
         }
         if self.perhaps(8) {
             let name = self.one(&["CC", "BCC"]);
-            // Beside a queue that would close a cycle another sees another key (docs/differences.md).
+            // Beside a queue that would close a cycle another sees another key (docs/guarantees.md).
             let others: &[&str] = if self.keyless {
                 &["k"]
             } else {

@@ -2,7 +2,7 @@
 //! drawn when the direct run has shown what came of those before, so that most settlements name what is outstanding.
 //!
 //! Retries are drawn where both runs have them from the broker: of a quorum queue of 4.3, which the proxy leaves to it. With the proxy's own there
-//! is nothing to compare, as no queue of the direct run comes back later: `s11-retries` and the simulation judge them by what docs/retries.md says.
+//! is nothing to compare, as no queue of the direct run comes back later: `s11-retries` and the simulation judge them by what docs/reference/retries.md says.
 
 use std::collections::BTreeMap;
 

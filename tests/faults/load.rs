@@ -76,7 +76,7 @@ pub(crate) struct Ledger {
     pub lost: AtomicUsize,
     /// How often it was declared: each connection does.
     pub declared: AtomicUsize,
-    /// Declares that the broker refused: docs/differences.md says when one may be.
+    /// Declares that the broker refused: docs/guarantees.md says when one may be.
     pub refused: AtomicUsize,
     /// What an operator has removed.
     purged: Mutex<Purged>,

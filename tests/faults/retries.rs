@@ -1,4 +1,4 @@
-//! What the clients of a source saw of its retries, against docs/retries.md: a returned message comes back not earlier than its delay, and not more
+//! What the clients of a source saw of its retries, against docs/reference/retries.md: a returned message comes back not earlier than its delay, and not more
 //! often than its limit. All times are those of one clock, the clients'.
 //!
 //! A delivery says how often its message has come back. One that says N needs a return of a delivery that said N - 1: the earliest of them counts,

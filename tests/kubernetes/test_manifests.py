@@ -15,7 +15,7 @@ from rendered import CHART, EXAMPLE, FILE, OLDEST, environment, helm, bytes, pod
 VERSIONS = [version for version in kubernetes_validate.utils.all_versions() if tuple(map(int, version.split(".")[:2])) >= (1, 29)]
 DEFAULTS = tomllib.loads((REPOSITORY / "src/config/default.toml").read_text())
 HEAD = """# Made from {of} by helm, for Kubernetes {version} and newer: `UPDATE=1 make kubernetes-test` writes it anew.
-# docs/kubernetes.md says what to change: where your cluster can pull the image, at least.
+# docs/how-to/kubernetes.md says what to change: where your cluster can pull the image, at least.
 """
 EVERYTHING = """
 imagePullSecrets: [{name: registry}]
@@ -96,7 +96,7 @@ def test_the_settings_are_read_from_the_file_that_is_mounted(kinds):
 
 @pytest.mark.parametrize("version, sleep", [("1.29.0", 0), ("1.30.0", 5)])
 def test_the_grace_period_is_enough(version, sleep, tmp_path):
-    """For the sleep before, `drain-timeout`, and what docs/sizing.md gives the end of the process beside it: 2 s for a client, 5 s for the hook."""
+    """For the sleep before, `drain-timeout`, and what docs/reference/limits.md gives the end of the process beside it: 2 s for a client, 5 s for the hook."""
     for of in (CHART, EXAMPLE):
         kinds = rendered(of=of, version=version)
         found = proxy(kinds).get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
@@ -105,7 +105,7 @@ def test_the_grace_period_is_enough(version, sleep, tmp_path):
 
 
 def most_memory(known, clients, management, largest=0):
-    """The formula of docs/sizing.md, for one vhost, clients with a channel, a queue and a consumer each, and a largest dead letter of so many bytes."""
+    """The formula of docs/reference/limits.md, for one vhost, clients with a channel, a queue and a consumer each, and a largest dead letter of so many bytes."""
     mib, kib = 1 << 20, 1 << 10
     memory, connections = bytes(known["memory"]), clients and clients + 64
     size = 32 * mib + memory // 2 + len(known["vhosts"]) * (memory // 4 + 4 * mib)
@@ -123,7 +123,7 @@ def test_the_limit_of_memory_is_what_the_settings_may_take(kinds, tmp_path):
 
 
 def test_the_formula_is_that_of_the_document():
-    said = re.search(r"With the default settings, one vhost and no `management-url` that is ([\d,]+) MiB", (REPOSITORY / "docs/sizing.md").read_text())
+    said = re.search(r"With the default settings, one vhost and no `management-url` that is ([\d,]+) MiB", (REPOSITORY / "docs/reference/limits.md").read_text())
     assert most_memory(DEFAULTS, 0, management=False) >> 20 == int(said[1].replace(",", ""))
 
 
@@ -197,8 +197,8 @@ def test_values_that_no_other_test_changes_are_heard():
 
 
 def test_the_management_api_of_a_managed_broker_is_let_through():
-    """As docs/managed-brokers.md writes it."""
-    (value,) = re.findall(r"--set '(standalone\.networkPolicy\.brokerPorts=[^']+)'", (REPOSITORY / "docs/managed-brokers.md").read_text())
+    """As docs/how-to/managed-brokers.md writes it."""
+    (value,) = re.findall(r"--set '(standalone\.networkPolicy\.brokerPorts=[^']+)'", (REPOSITORY / "docs/how-to/managed-brokers.md").read_text())
     kinds = rendered("--set", value)
     assert [port["port"] for port in kinds["NetworkPolicy"]["spec"]["egress"][0]["ports"]] == [5671, 443]
 

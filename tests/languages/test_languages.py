@@ -1,4 +1,4 @@
-"""What a client library shows is the same with and without the proxy, but for what docs/differences.md states."""
+"""What a client library shows is the same with and without the proxy, but for what docs/guarantees.md states."""
 
 import re
 import time

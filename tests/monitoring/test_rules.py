@@ -10,7 +10,7 @@ from lab import REPOSITORY
 from prometheus import ACTIVE, ALL_RULES, DASHBOARD, PROMTOOL, RULES
 
 TESTS = REPOSITORY / "tests/monitoring/alerts.test.yml"
-KNOWN = set(re.findall(r"^\| `(dlx_proxy_\w+)`", (REPOSITORY / "docs/metrics.md").read_text(), re.M))
+KNOWN = set(re.findall(r"^\| `(dlx_proxy_\w+)`", (REPOSITORY / "docs/reference/metrics.md").read_text(), re.M))
 """The table is made from the code."""
 
 

@@ -295,7 +295,7 @@ fn values_carry_units_and_lists_are_separated_by_commas() {
 #[test]
 fn what_is_fixed_is_no_setting() {
     let sources = sources(None, &[("DLX_PROXY_MAX_BROWSES", "1")], &[]);
-    insta::assert_snapshot!(mistakes(Config::load(&sources), None), @"environment variable DLX_PROXY_MAX_BROWSES: there is no such setting; its value is fixed, see docs/sizing.md: remove it");
+    insta::assert_snapshot!(mistakes(Config::load(&sources), None), @"environment variable DLX_PROXY_MAX_BROWSES: there is no such setting; its value is fixed, see docs/reference/limits.md: remove it");
     let sources = Sources {
         may_fix: true,
         ..sources

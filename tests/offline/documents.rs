@@ -18,7 +18,7 @@ use regex::Regex;
 use super::{repository, text_of};
 
 /// Programs that a reader has, or does not need; nothing is checked of them but the files that they name.
-const FOREIGN: [&str; 9] = [
+const FOREIGN: [&str; 12] = [
     "cargo",
     "curl",
     "docker",
@@ -27,13 +27,16 @@ const FOREIGN: [&str; 9] = [
     "kill",
     "kubectl",
     "rabbitmqctl",
+    "rustup",
     "systemctl",
+    "venv/bin/pip",
+    "venv/bin/python",
 ];
 
 /// The documents of the repository, by path.
 fn documents() -> Vec<String> {
     let mut documents = vec!["tests/languages/README.md".to_owned()];
-    for folder in ["", "docs/", "tests/"] {
+    for folder in ["", "docs/", "docs/how-to/", "docs/reference/", "tests/"] {
         for entry in std::fs::read_dir(repository(folder)).expect("a folder") {
             let name = entry.expect("an entry").file_name();
             let name = name.to_str().expect("UTF-8");
@@ -92,7 +95,7 @@ fn the_version_is_the_same_everywhere() {
             "deploy/kubernetes/standalone.yaml",
             r"dlx-proxy:(\d+\.[\w.-]+)",
         ),
-        ("docs/kubernetes.md", r"dlx-proxy:(\d+\.\S*)"),
+        ("docs/how-to/kubernetes.md", r"dlx-proxy:(\d+\.\S*)"),
     ] {
         assert_eq!(
             found(pattern, &text_of(file)),
@@ -180,6 +183,7 @@ fn check(command: &str) -> Result<(), String> {
             let parsed = Cli::try_parse_from(words);
             parsed.map(drop).map_err(|error| error.to_string())
         }
+        ["python3", "-m", "venv", _] => Ok(()),
         ["python3", script, ..] if repository(script).exists() => Ok(()),
         [program, ..] if FOREIGN.contains(&program) => Ok(()),
         _ => Err("nothing is known of this program".to_owned()),

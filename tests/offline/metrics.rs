@@ -11,7 +11,7 @@ use dlx_proxy::machine::{
 use dlx_proxy::net::nodes::{Address, Node};
 use dlx_proxy::telemetry::{Metrics, Reporter};
 
-/// So that the labels in docs/metrics.md are true, and every metric is counted by something.
+/// So that the labels in docs/reference/metrics.md are true, and every metric is counted by something.
 #[test]
 fn every_metric_is_exported_with_the_labels_that_it_says() {
     let metrics = Metrics::new();

@@ -119,7 +119,7 @@ pub(crate) struct Accounts {
     /// What was in queues that are deleted: some of it may be on its way to a consumer.
     deleted: BTreeMap<u64, Copy>,
     pub refused: Vec<Bytes>,
-    /// Declares that a proxy left as they were: of a queue that was taken over before, the broker refuses it (docs/differences.md, "What it costs").
+    /// Declares that a proxy left as they were: of a queue that was taken over before, the broker refuses it (docs/guarantees.md, "What it costs").
     pub declares_left: bool,
     /// The broker refused to say what queues are.
     pub declares_refused: bool,

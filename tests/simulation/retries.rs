@@ -1,4 +1,4 @@
-//! What the queues of a world say of retries, and what docs/retries.md promises for it. Counted by a stranger, as the accounts are.
+//! What the queues of a world say of retries, and what docs/reference/retries.md promises for it. Counted by a stranger, as the accounts are.
 
 use std::fmt;
 

@@ -14,7 +14,7 @@ use super::quoted;
 
 const STREAMS: &str = "streams";
 const UNMET: u64 = 2_000_000_000;
-/// Recommended by docs/operations.md; more if other policies have as much.
+/// Recommended by docs/reference/running.md; more if other policies have as much.
 const PRIORITY: i64 = 999;
 
 #[derive(Debug, PartialEq, Eq)]

@@ -48,7 +48,7 @@ pub(super) async fn examine(patient: &Patient, entered: &Entered, report: &mut R
             report.note(
                 about(parking),
                 says,
-                "docs/parking.md says how to see why, and how they go on.",
+                "docs/reference/parking.md says how to see why, and how they go on.",
             );
         }
     }

@@ -1,4 +1,4 @@
-//! All of it at once, against the formula that docs/sizing.md gives.
+//! All of it at once, against the formula that docs/reference/limits.md gives.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::lab::{each_broker_alone, until};
 use crate::raw;
 use crate::relay::{Fault, PUBLISHER, Relay};
 
-/// The formula of docs/sizing.md, in KiB. The test below is what makes it true.
+/// The formula of docs/reference/limits.md, in KiB. The test below is what makes it true.
 #[derive(Default)]
 pub(super) struct Bound {
     pub(super) retained: u64,
@@ -58,8 +58,8 @@ impl Bound {
 /// confirm.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_stays_within_the_formula_of_the_documents() {
-    let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/sizing.md"));
-    let document = document.expect("docs/sizing.md");
+    let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/limits.md"));
+    let document = document.expect("docs/reference/limits.md");
     assert!(document.contains(Bound::FORMULA));
     each_broker_alone(async |broker, vhost| {
         // The shares of `memory`.

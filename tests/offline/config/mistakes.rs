@@ -56,7 +56,7 @@ definition = "dlx"
     ));
     insta::assert_snapshot!(mistakes(loaded, Some(&file)), @r#"
     dlx-proxy.toml:13: extra: there is no such setting; `dlx-proxy config default` prints all there are
-    dlx-proxy.toml:6: intake-prefetch: there is no such setting; its value is fixed, see docs/sizing.md: remove it
+    dlx-proxy.toml:6: intake-prefetch: there is no such setting; its value is fixed, see docs/reference/limits.md: remove it
     dlx-proxy.toml:3: log_level: there is no such setting; did you mean `log-level`?
     dlx-proxy.toml:11: mode: write one value, not a table
     dlx-proxy.toml:9: retry-for: there is no such setting; it is called `give-up-after` now

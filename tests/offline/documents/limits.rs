@@ -80,7 +80,7 @@ fn the_tables_have_each_limit_that_is_counted_and_name_only_what_there_is() {
 
 /// The cells of the tables below the heading "Limits".
 fn rows() -> Vec<Vec<String>> {
-    let document = text_of("docs/sizing.md");
+    let document = text_of("docs/reference/limits.md");
     let (_, tables) = document.split_once("\n## Limits\n").expect("the heading");
     // Behind the values.
     let (_, tables) = tables.split_once("| what | ").expect("a table");

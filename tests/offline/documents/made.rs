@@ -1,7 +1,6 @@
 //! Tables that are made from the code. In a document they stand between `<!-- made: NAME ... -->` and `<!-- end -->`:
 //!
 //! - `settings`: all settings, each with a heading, from `default.toml`
-//! - `some-settings NAME...`: a table of these, with the first sentence of each
 //! - `metrics`: the table of `src/telemetry/metrics.rs`
 //! - `fixed`: the values that nobody tunes, from `fixed.toml`
 //! - `events`: that of `src/telemetry/facts.rs`
@@ -23,7 +22,7 @@ fn tables_are_what_the_code_says() {
         tables += text.matches("<!-- made: ").count();
         assert_made_from_code(&document, &remade(&text));
     }
-    assert_eq!(tables, 6);
+    assert_eq!(tables, 5);
 }
 
 /// The document with its tables made anew.
@@ -36,7 +35,6 @@ fn remade(text: &str) -> String {
                 .iter()
                 .map(Section::document)
                 .collect(),
-            ["some-settings", ref names @ ..] => some_settings(names),
             ["metrics"] => metrics(),
             ["fixed"] => fixed(),
             ["events"] => events(),
@@ -102,21 +100,6 @@ fn causes() -> String {
         "| cause | of a | meaning |\n|---|---|---|\n{}",
         rows.collect::<String>()
     )
-}
-
-fn some_settings(names: &[&str]) -> String {
-    let sections = sections(DEFAULT_TOML);
-    let settings: Vec<_> = sections.iter().flat_map(|part| &part.settings).collect();
-    let row = |name: &&str| {
-        let setting = settings.iter().find(|setting| setting.name == *name);
-        let Setting { default, words, .. } = setting.expect(name);
-        let words = words.replace('\n', " ");
-        let (sentence, _) = words.split_once(". ").unwrap_or((&words, ""));
-        let sentence = sentence.trim_end_matches('.');
-        format!("| [`{name}`](docs/settings.md#{name}) | `{default}` | {sentence} |\n")
-    };
-    let rows: String = names.iter().map(row).collect();
-    format!("| setting | default | meaning |\n|---|---|---|\n{rows}")
 }
 
 /// What stands in `default.toml` below one `# --- title ---`. Its comments are Markdown.

@@ -38,7 +38,7 @@ pub(super) struct Copy {
 
 impl Copy {
     /// What may be told of its deaths: all that there were; or only what the broker knows, where a reader of both cannot tell whether it is the
-    /// same (docs/differences.md, "What dead letters look like").
+    /// same (docs/guarantees.md, "What dead letters look like").
     pub(super) fn told(&self) -> Vec<Counts> {
         let mut told = vec![self.given.and(&self.since)];
         if self.since.repeats(&self.given) {

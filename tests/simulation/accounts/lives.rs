@@ -63,7 +63,7 @@ impl Accounts {
             .split(|byte| *byte == b'\'')
             .find(|of| of.starts_with(b"source."));
         if let Some(queue) = queue.filter(|queue| self.gone_once.contains(*queue)) {
-            // A form that makes no queue came when there was none any more (docs/differences.md, "What the proxy does not do").
+            // A form that makes no queue came when there was none any more (docs/guarantees.md, "What the proxy does not do").
             if code == 404 || code == 406 && says(b"'x-max-age'") {
                 return Ok(());
             }

@@ -1,5 +1,5 @@
 //! The queue that each client has for itself: exclusive, so nobody else can bind it, and gone with its connection. Where it was not taken over, what
-//! is returned to it stays with the broker (docs/retries.md).
+//! is returned to it stays with the broker (docs/reference/retries.md).
 
 use fastrand::Rng;
 

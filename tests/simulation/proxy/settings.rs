@@ -90,7 +90,7 @@ impl Settings {
         }
     }
 
-    /// What those of a plan say. Rejects of queues beyond `max-queues-per-connection` go to the broker whatever it knows (docs/differences.md); and
+    /// What those of a plan say. Rejects of queues beyond `max-queues-per-connection` go to the broker whatever it knows (docs/guarantees.md); and
     /// one of a message that is larger than the budget is never done, as it returns to its queue.
     pub(crate) fn with_policies(mut self, plan: &Plan, rng: &mut Rng, sighups: bool) -> Settings {
         self.rulings = plan.rulings();
