@@ -215,7 +215,7 @@ mod tests {
         let columns = ["reported-seconds", "to", "stay"].map(str::to_owned);
         let read = |headed| LIST.text(&answer(), &columns, headed).expect("all known");
         let row = read(true).lines().nth(1).expect("a row").to_owned();
-        assert_eq!(row, "1h 1m 1s      queue dead,x/*  m: 2, n\\u{9b}: 1");
+        assert_eq!(row, "1h 1m 1s          queue dead,x/*  m: 2, n\\u{9b}: 1");
         assert!(read(false).starts_with("3661\tqueue dead,x/*\t"));
     }
 
@@ -259,13 +259,13 @@ mod tests {
           x     longstr  <script>
           list  array    [1,{"a":"\u{9b}"}]
 
-        properties
-          content-type  text/plain
-          priority      3
-
         history
           It was rejected.
           It was rejected again.
+
+        properties
+          content-type  text/plain
+          priority      3
         "#);
         assert_eq!(facts(&detail, &["id".to_owned()]), "id  00ff\n");
     }

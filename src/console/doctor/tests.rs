@@ -178,7 +178,7 @@ fn address(text: &str) -> Address {
 fn the_advice_is_that_of_the_documents() {
     let command = "rabbitmqctl set_policy -p / --priority 999 --apply-to queues dlx-proxy '^dlx-proxy' '{\"max-length\":2000000000}'";
     for text in [
-        include_str!("../../../docs/reference/running.md"),
+        include_str!("../../../docs/how-to/permissions.md"),
         include_str!("testdata/findings.txt"),
     ] {
         assert!(text.contains(command));

@@ -58,7 +58,10 @@ impl Bound {
 /// confirm.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_stays_within_the_formula_of_the_documents() {
-    let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/limits.md"));
+    let document = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/docs/reference/limits.md"
+    ));
     let document = document.expect("docs/reference/limits.md");
     assert!(document.contains(Bound::FORMULA));
     each_broker_alone(async |broker, vhost| {

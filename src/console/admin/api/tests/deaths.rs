@@ -142,7 +142,7 @@ async fn a_dead_letter_is_shown_with_who_rejected_it() {
     let (_, api, _) = died().await;
     let (_, mut body) = json_of(&api, by("me", &format!("{DEATHS}?limit=1"))).await;
     body["deaths"][0]["number"] = 4.into();
-    insta::assert_snapshot!(body["deaths"][0], @r#"{"cause":"unroutable","exchange":"dlx","number":4,"bytes":3,"outcome":"parked","queue":"mine","reason":"rejected","rejected-by":{"connection":"<worker>\\n","consumer":null,"held-ms":1500,"host":"192.0.2.7","user":null},"routing-key":"key","time":"1970-01-01T00:01:01.000Z"}"#);
+    insta::assert_snapshot!(body["deaths"][0], @r#"{"bytes":3,"cause":"unroutable","exchange":"dlx","number":4,"outcome":"parked","queue":"mine","reason":"rejected","rejected-by":{"connection":"<worker>\\n","consumer":null,"held-ms":1500,"host":"192.0.2.7","user":null},"routing-key":"key","time":"1970-01-01T00:01:01.000Z"}"#);
 }
 
 #[tokio::test]
