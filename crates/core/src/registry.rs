@@ -166,12 +166,12 @@ impl Registry {
         Some(mine.is_some_and(|form| form.is_like(&told.value.form)))
     }
 
-    /// Whether the queue is unknown, and no recent question has failed.
-    pub fn is_unknown(&self, queue: &[u8], now: Mono) -> bool {
+    /// Whether the queue is unknown, and this user has not asked in vain a moment ago.
+    pub fn is_unknown(&self, queue: &[u8], user: Option<&ShortStr>, now: Mono) -> bool {
         let Some(known) = self.catalogue.get(&self.vhost, queue) else {
             return true;
         };
-        let in_vain = known.in_vain().is_some_and(|at| at.until(now) < FRESH_FOR);
+        let in_vain = known.in_vain(user).is_some_and(|at| at.until(now) < FRESH_FOR);
         known.declared().is_none() && known.queue_type().is_none() && !in_vain
     }
 

@@ -64,7 +64,7 @@ pub struct Queue {
     intake: Option<Fact<Option<ShortStr>>>,
     declared: Option<Fact<Arc<Declared>>>,
     asked: Option<Mono>,
-    in_vain: Option<Mono>,
+    in_vain: Option<(Mono, Option<ShortStr>)>,
     is_said: bool,
 }
 
@@ -77,8 +77,8 @@ pub enum Report {
     /// A declare that the broker accepted, or would accept.
     Declared(Arc<Declared>),
     Asked,
-    /// The question was refused or not answered.
-    InVain,
+    /// This user's question was refused or not answered.
+    InVain(Option<ShortStr>),
     Said,
 }
 
@@ -318,9 +318,9 @@ impl Queue {
                 }
             }
             Report::Asked => self.asked = self.asked.max(Some(at)),
-            Report::InVain => {
+            Report::InVain(user) => {
                 self.asked = self.asked.max(Some(at));
-                self.in_vain = self.in_vain.max(Some(at));
+                self.in_vain = Some((at, user.clone()));
             }
             Report::Said => self.is_said = true,
         }
@@ -334,8 +334,10 @@ impl Queue {
         self.is_said
     }
 
-    pub fn in_vain(&self) -> Option<Mono> {
-        self.in_vain
+    /// When the last question failed, if this user had asked it: another one may be allowed to.
+    pub fn in_vain(&self, user: Option<&ShortStr>) -> Option<Mono> {
+        let (at, asked) = self.in_vain.as_ref()?;
+        (asked.as_ref() == user).then_some(*at)
     }
 
     fn last_reported(&self) -> Option<Mono> {

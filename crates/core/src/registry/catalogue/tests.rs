@@ -49,7 +49,7 @@ fn answer(catalogue: &Catalogue, line: &str) -> Option<String> {
             let declared = Arc::new(declared(queue_type(of), exchange));
             tell(at, source, Report::Declared(declared));
         }
-        [at, "in", "vain"] => tell(at, Source::Refusal, Report::InVain),
+        [at, "in", "vain"] => tell(at, Source::Refusal, Report::InVain(None)),
         ["news"] => return Some(format!("news {}", catalogue.news())),
         _ => panic!("what does this say? {line}"),
     }

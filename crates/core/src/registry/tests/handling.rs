@@ -40,7 +40,7 @@ pub(super) fn handled(
         learn(Report::Intake(Some(intake)), Source::Refusal, at_said);
     }
     if let Some(asked) = moment("asked") {
-        learn(Report::InVain, Source::Refusal, asked);
+        learn(Report::InVain(None), Source::Refusal, asked);
     }
     let left = line.get("left").map(|cause| match cause {
         b"no-permission" => Fallback::NoPermission,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::amqp::ids::ShortStr;
 use crate::machine::Mono;
 use crate::objects::{DeclaredTarget, QueueType};
-use crate::registry::catalogue::Catalogue;
+use crate::registry::catalogue::fact::Source;
+use crate::registry::catalogue::{Catalogue, Report};
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, FRESH_FOR, Form, Registry};
 
@@ -31,6 +32,19 @@ fn knowledge_ends_with_the_life_of_the_queue() {
     assert_eq!(*registry.get(b"q").unwrap().declared, declared(true));
     registry.end(&ShortStr::copy(b"q").unwrap(), Mono(0));
     assert_eq!(registry.get(b"q"), None);
+}
+
+/// What one user may not ask, another one may.
+#[test]
+fn what_a_user_asked_in_vain_is_unknown_to_others() {
+    let registry = Registry::new(Catalogue::default(), MOST);
+    let [q, worker, admin] = [&b"q"[..], b"worker", b"admin"].map(|it| ShortStr::copy(it).unwrap());
+    let in_vain = Report::InVain(Some(worker.clone()));
+    registry.tell(&q, &in_vain, Source::Refusal, Mono(0));
+    let is_unknown = |user, at| registry.is_unknown(b"q", user, at);
+    assert!(!is_unknown(Some(&worker), Mono(1)));
+    assert!(is_unknown(Some(&admin), Mono(1)) && is_unknown(None, Mono(1)));
+    assert!(is_unknown(Some(&worker), Mono(0).after(FRESH_FOR)));
 }
 
 #[test]

@@ -99,9 +99,8 @@ impl Line<'_, '_> {
     }
 
     pub(super) fn stays_unknown(&mut self, queue: &ShortStr) {
-        let now = self.now();
-        self.registry
-            .tell(queue, &Report::InVain, Source::Refusal, now);
+        let (now, in_vain) = (self.now(), Report::InVain(self.peer.user.clone()));
+        self.registry.tell(queue, &in_vain, Source::Refusal, now);
         self.assume_or_say(queue);
     }
 

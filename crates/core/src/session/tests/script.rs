@@ -284,11 +284,12 @@ impl Script {
                 _ => continue,
             };
             let (registry, now) = (&self.session.registry, self.now.mono);
+            let user = self.session.peer.user.as_ref();
             if let Some(queue) = queue.ok().and_then(ShortStr::copy)
                 && registry.get(&queue).is_none()
-                && registry.is_unknown(&queue, now)
+                && registry.is_unknown(&queue, user, now)
             {
-                registry.tell(&queue, &Report::InVain, Source::Refusal, now);
+                registry.tell(&queue, &Report::InVain(user.cloned()), Source::Refusal, now);
                 registry.says_unknown(&queue, now);
             }
         }

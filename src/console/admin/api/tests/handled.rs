@@ -24,7 +24,7 @@ async fn handled() -> Router {
         let catalogue = &handlings.catalogue;
         catalogue.learn(&Vhost::ROOT, &queue, &told, source, Mono(0));
     };
-    learn("mine", Report::InVain);
+    learn("mine", Report::InVain(None));
     learn("plain", Report::Type(QueueType::Classic));
     for (queue, exchange) in [("other", "dlx-proxy//mine"), ("own", "dlx")] {
         let mut arguments = TableBuilder::default();
