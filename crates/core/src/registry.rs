@@ -171,7 +171,9 @@ impl Registry {
         let Some(known) = self.catalogue.get(&self.vhost, queue) else {
             return true;
         };
-        let in_vain = known.in_vain(user).is_some_and(|at| at.until(now) < FRESH_FOR);
+        let in_vain = known
+            .in_vain(user)
+            .is_some_and(|at| at.until(now) < FRESH_FOR);
         known.declared().is_none() && known.queue_type().is_none() && !in_vain
     }
 

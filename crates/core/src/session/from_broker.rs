@@ -294,10 +294,7 @@ impl Session {
         state.unacked.deliver(said.delivery_tag);
         let Some(consumer) = consumer else { return };
         let news = Facts::of(&self.settings, &self.peer, &self.registry).news();
-        if !consumer.retried
-            && consumer.looked != Some(news)
-            && self.registry.get(&consumer.queue).is_none()
-        {
+        if consumer.looked != Some(news) && self.registry.get(&consumer.queue).is_none() {
             let known = consumer.tag.as_ref();
             if let Some(known) = known.and_then(|tag| state.consumers.get_mut(tag)) {
                 known.looked = Some(news);

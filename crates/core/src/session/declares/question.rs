@@ -75,7 +75,10 @@ impl Declares {
         let is_answered = self.answered.take().is_some_and(|asked| asked == *queue);
         // First what costs nothing: most queues have no dead letters, and a client may get from one again and again.
         if line.registry.get(queue).is_none() && line.peer.dialect.is_some() {
-            match line.registry.is_unknown(queue, line.peer.user.as_ref(), now) {
+            match line
+                .registry
+                .is_unknown(queue, line.peer.user.as_ref(), now)
+            {
                 true if is_answered || queue.starts_with(SERVER_NAMED) => {}
                 true if line.is_being_declared(queue) => {}
                 true => return self.inquire(queue, line),
