@@ -40,6 +40,10 @@ class Server:
             server.shutdown()
             server.server_close()
 
+    @property
+    def url(self):
+        return f"http://me:s3cret@127.0.0.1:{self.port}/dead?from=proxy"
+
     def told(self):
         return [letter for post in self.posts for letter in post]
 
@@ -47,7 +51,7 @@ class Server:
 def test_the_server_is_told_of_each_dead_letter(own):
     server = Server()
     with server.running():
-        own.restart(on_dead_letter=f"http://me:s3cret@127.0.0.1:{server.port}/dead?from=proxy")
+        own.restart(on_dead_letter=server.url)
         dead = own.queue("dead")
         source, lost = own.queue("source", dlx="", dlk=dead), own.queue("lost", dlx="own-nowhere")
         own.die(source, *[b"secret body"] * 30)

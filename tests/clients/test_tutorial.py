@@ -6,11 +6,7 @@ import shlex
 import subprocess
 import sys
 
-import pytest
-
 from lab import BINARY, DEADLINE, REPOSITORY, Proxy, until
-
-pytestmark = [pytest.mark.once, pytest.mark.proxied]
 
 TEXT = (REPOSITORY / "docs/tutorial.md").read_text()
 BLOCKS = re.findall(r"(?:`([\w.-]+)`[^`]*?\n\n)?```(\w+)\n(.*?)```", TEXT, re.DOTALL)
