@@ -134,7 +134,7 @@ pub struct Walk {
     /// Paused by the owner; ends at this time.
     paused: Option<Mono>,
     /// When held messages must be requeued.
-    buffer: Option<Mono>,
+    put_back_at: Option<Mono>,
     /// Held messages are requeued, and the walk goes on.
     restarts: bool,
     /// Takes nothing now, so nothing is read.
@@ -165,7 +165,7 @@ impl Walk {
             channel: Channel::new(settings.queue.clone()),
             moving: Moving::new(settings.task.clone(), settings.bounds, now),
             paused: None,
-            buffer: None,
+            put_back_at: None,
             restarts: false,
             rests: false,
             wake: None,
@@ -392,7 +392,7 @@ impl Linked for Walk {
         if self.paused.take_if(is_due).is_some() {
             self.cancel(Stopped::Paused, now, fx);
         }
-        if self.buffer.take_if(is_due).is_some() {
+        if self.put_back_at.take_if(is_due).is_some() {
             self.put_back_due(now, fx);
         }
         if self.quiet.take_if(is_due).is_some() {
@@ -411,7 +411,7 @@ impl Linked for Walk {
             return None;
         }
         let again = self.moving.deadline();
-        let own = [self.until, self.quiet, self.buffer, self.wake, again];
+        let own = [self.until, self.quiet, self.put_back_at, self.wake, again];
         own.into_iter().flatten().chain(self.paused).min()
     }
 

@@ -118,7 +118,7 @@ impl Walk {
             true => at.min(now.mono.after(PAUSED)),
             false => at,
         };
-        self.buffer = self.moving.wanted().map(|_| at);
+        self.put_back_at = self.moving.wanted().map(|_| at);
     }
 
     /// Requeues messages held for too long, and goes on.
