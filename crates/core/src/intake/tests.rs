@@ -14,8 +14,7 @@ use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{ArrayBuilder, TableBuilder};
 use crate::dead_letter::RuleSettings;
 use crate::dead_letter::proof::{self, Parked};
-use crate::link::Login;
-use crate::link::peer::{Rig, Sent, content, method, with_headers};
+use crate::link::peer::{Rig, Sent, content, login, method, with_headers};
 use crate::link::script::{Script, Words, check, properties, quoted, runs, tell};
 use crate::machine::{Ensure, Limits, LiveLimits, Wall};
 use crate::objects::{self, Names};
@@ -44,12 +43,7 @@ fn settings() -> Settings {
         ..Policy::default()
     }]);
     Settings {
-        login: Login {
-            vhost: name("/"),
-            user: name("proxy"),
-            password: Bytes::from_static(b"secret"),
-            seed: 1,
-        },
+        login: login(),
         names: Names::default(),
         policies: LivePolicies::new(policies),
         catalogue: Default::default(),

@@ -12,7 +12,7 @@ use crate::amqp::method::{MethodId, Publish};
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::proof;
-use crate::link::peer::{Rig, Sent, content, method, with_headers};
+use crate::link::peer::{Rig, Sent, content, login, method, with_headers};
 use crate::link::script::{Script, Words, check, runs};
 use crate::machine::{Flow, Leg, Limits, Machine, Reason, Rejecter};
 
@@ -28,12 +28,7 @@ type PublisherRig = Rig<Publisher>;
 
 fn settings() -> Settings {
     Settings {
-        login: Login {
-            vhost: name("/"),
-            user: name("proxy"),
-            password: Bytes::from_static(b"secret"),
-            seed: 1,
-        },
+        login: login(),
         names: Names::default(),
         on_unroutable: OnUnroutable::Park,
         limits: LiveLimits::new(Limits {

@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-
 use super::*;
-use crate::amqp::ids::name;
 use crate::amqp::method::MethodId;
-use crate::link::peer::{Rig, Sent, close, method};
+use crate::link::peer::{Rig, Sent, close, login, method};
 use crate::link::script::{Script, Words, check, tell};
 
 struct Scripted {
@@ -28,12 +25,7 @@ impl Script for Scripted {
         delays.used(1000);
         let mut script = Scripted {
             rig: Rig::new(Pulse::new(Settings {
-                login: Login {
-                    vhost: name("/"),
-                    user: name("proxy"),
-                    password: Bytes::from_static(b"secret"),
-                    seed: 1,
-                },
+                login: login(),
                 names: Names::default(),
                 delays,
             })),

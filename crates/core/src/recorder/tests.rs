@@ -1,7 +1,5 @@
 //! The recorder against a scripted stream: `testdata/*.txt`. Its broker makes the stream when it is declared.
 
-use bytes::Bytes;
-
 use super::message::Message;
 use super::*;
 use crate::amqp::content::Content;
@@ -11,7 +9,7 @@ use crate::amqp::method::MethodId;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::Target;
-use crate::link::peer::{Rig, Sent, method};
+use crate::link::peer::{Rig, Sent, login, method};
 use crate::link::script::{Script, Words, check, tell};
 use crate::objects::DeclaredTarget;
 use crate::registry::policy::{Policies, Policy};
@@ -36,12 +34,7 @@ impl Script for Scripted {
             false => Declares::Lenient,
         };
         let settings = Settings {
-            login: Login {
-                vhost: name("/"),
-                user: name("proxy"),
-                password: Bytes::from_static(b"secret"),
-                seed: 1,
-            },
+            login: login(),
             stream: name("dlx-proxy.redeclared"),
             declares,
             policies: LivePolicies::default(),

@@ -1,16 +1,29 @@
 //! The broker of the unit tests: builds what a broker sends, reads what a machine sent. It decides nothing: the test is the script.
 
+use bytes::Bytes;
+
 use crate::amqp::content::Content;
 use crate::amqp::frame::{self, Front, Kind};
-use crate::amqp::ids::ChannelId;
+use crate::amqp::ids::{ChannelId, name};
 use crate::amqp::method::MethodId;
 use crate::amqp::table::TableBuilder;
+use crate::link::Login;
 use crate::machine::{Effects, Event, Leg, Machine, Mono, Now, Wall};
 
 #[path = "broker_says.rs"]
 mod broker_says;
 
 pub(crate) use broker_says::{close, method, open_ok, start, tune};
+
+/// Of the proxy's own user.
+pub(crate) fn login() -> Login {
+    Login {
+        vhost: name("/"),
+        user: name("proxy"),
+        password: Bytes::from_static(b"secret"),
+        seed: 1,
+    }
+}
 
 /// A frame that the machine sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
