@@ -3,10 +3,11 @@
 use super::FIXED_TOML;
 
 const PARTS: &str = "it is a part of `memory` now: set that";
+const FIXED: &str = "its value is fixed, see docs/reference/limits.md: remove it";
 const TRIES: &str = "set `give-up-after`, for all attempts: remove it";
 
 #[rustfmt::skip]
-const GONE: [(&str, Option<&str>, &str); 15] = [
+const GONE: [(&str, Option<&str>, &str); 18] = [
     ("mode", Some("takeover"), "write \"full\": so it is called now"),
     ("mode", Some("keep"), "write \"rejects-only\": so it is called now"),
     ("mode", Some("native"), "write \"off\": so it is called now"),
@@ -19,6 +20,9 @@ const GONE: [(&str, Option<&str>, &str); 15] = [
     ("publisher-bytes", None, PARTS),
     ("intake-bytes", None, PARTS),
     ("look-bytes", None, PARTS),
+    ("look-limit", None, FIXED),
+    ("look-timeout", None, FIXED),
+    ("max-looks", None, FIXED),
     ("nack-retries", None, TRIES),
     ("confirm-timeout", None, TRIES),
     ("retry-for", None, "it is called `give-up-after` now"),
@@ -33,6 +37,6 @@ pub(super) fn instead(setting: &str, value: Option<&str>) -> Option<&'static str
     };
     match words {
         Some((.., words)) => Some(words),
-        None => is_fixed().then_some("its value is fixed, see docs/reference/limits.md: remove it"),
+        None => is_fixed().then_some(FIXED),
     }
 }
