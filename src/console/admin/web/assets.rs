@@ -19,10 +19,11 @@ pub(super) struct Asset {
 pub(super) static STYLE: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("style", "css", "text/css", include_str!("style.css")));
 pub(super) static SCRIPT: LazyLock<Asset> =
-    LazyLock::new(|| Asset::new("script", "js", "text/javascript", include_str!("script.js")));
+    LazyLock::new(|| Asset::new("script", "js", "text/javascript", SCRIPTS));
 pub(super) static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon", "svg", "image/svg+xml", include_str!("icon.svg")));
 
+const SCRIPTS: &str = concat!(include_str!("script.js"), include_str!("refresh.js"));
 const FOR_GOOD: &str = "public, max-age=31536000, immutable";
 
 // === impl Asset ===

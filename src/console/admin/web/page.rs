@@ -65,7 +65,8 @@ fn whole(title: &str, trail: &[(String, String)], content: &Markup) -> Markup {
                 }
                 main #content tabindex="-1" { (content) }
                 footer {
-                    "dlx-proxy " (env!("CARGO_PKG_VERSION")) " · all times are UTC · "
+                    "dlx-proxy " (env!("CARGO_PKG_VERSION")) " · "
+                    button.link type="button" data-zone disabled { "Times: UTC" } " · "
                     a href="/metrics" { "metrics" } " · "
                     a href="/readyz" { "readiness" }
                 }

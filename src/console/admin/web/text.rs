@@ -25,7 +25,7 @@ pub(super) fn number(number: u64) -> String {
     out
 }
 
-/// RFC 3339, made readable; UTC.
+/// RFC 3339, made readable; UTC. The script shows how long ago that was, and this on hover.
 pub(super) fn time(at: &str) -> Markup {
     html! { time datetime=(at) { (at.replace('T', " ").trim_end_matches('Z')) } }
 }
