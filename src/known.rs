@@ -189,6 +189,14 @@ impl Known {
     }
 }
 
+impl Target {
+    /// Dead letters that go here may go there: one of them has no key of its own, or both have the same.
+    pub fn covers(&self, other: &Target) -> bool {
+        let keys = [&self.routing_key, &other.routing_key];
+        self.exchange == other.exchange && (keys[0] == keys[1] || keys.contains(&&None))
+    }
+}
+
 impl From<dead_letter::Target> for Target {
     fn from(target: dead_letter::Target) -> Target {
         let dead_letter::Target {

@@ -109,6 +109,11 @@ impl Watch {
         };
         metrics.management(queues.is_ok());
         let vhost = &self.vhost;
+        let waiting = queues.as_ref().ok().map(|queues| {
+            let counts = queues.delays.iter().filter_map(|queue| queue.messages);
+            counts.sum()
+        });
+        metrics.retries_wait(vhost, waiting);
         let queues = match queues {
             Ok(queues) => queues,
             // Else the API is away, and whoever reads policies says so.

@@ -394,8 +394,9 @@ impl Reporter {
         let node = self.node.as_ref().map(display);
         let link = role.as_str();
         plain!(self, LINK_UP, link, link, node, %broker);
+        let at = self.node.as_ref().map(Address::to_string);
+        self.metrics.broker_is(broker.to_string(), at);
         let version = Version::parse(version);
-        self.metrics.broker_is(version);
         if version.is_some_and(Version::is_unknown) {
             let (major, minor) = Version::NEWEST;
             let treated_as = format_args!("{major}.{minor}");

@@ -1,4 +1,5 @@
-//! What is remembered for people who ask how a queue is handled, and is no number: why its declare was left to the broker, and which version that is.
+//! What is remembered for people who ask how a queue is handled, and is no number: why its declare was left to the broker, and which
+//! version that is; or of how things stand, and no metric: what waits for a retry.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,10 @@ const MOST: usize = 1_000;
 pub(super) struct Remembered {
     /// Until a declare of the queue is taken over.
     declares_left: Mutex<BTreeMap<(Vhost, ShortStr), Fallback>>,
-    version: Mutex<Option<Version>>,
+    /// Version and address.
+    broker: Mutex<(Option<String>, Option<String>)>,
+    /// Messages in delay queues.
+    waiting: Mutex<BTreeMap<Vhost, u64>>,
 }
 
 // === impl Metrics ===
@@ -40,12 +44,30 @@ impl Metrics {
             .collect()
     }
 
-    pub(super) fn broker_is(&self, version: Option<Version>) {
-        *lock(&self.inner().remembered.version) = version;
+    pub(super) fn broker_is(&self, version: String, node: Option<String>) {
+        *lock(&self.inner().remembered.broker) = (Some(version), node);
+    }
+
+    /// Version and address, as the last link met them.
+    pub fn broker(&self) -> (Option<String>, Option<String>) {
+        lock(&self.inner().remembered.broker).clone()
     }
 
     pub fn broker_version(&self) -> Option<Version> {
-        *lock(&self.inner().remembered.version)
+        Version::parse(self.broker().0?.as_bytes())
+    }
+
+    /// `None`: not known any more.
+    pub fn retries_wait(&self, vhost: &Vhost, messages: Option<u64>) {
+        let mut waiting = lock(&self.inner().remembered.waiting);
+        match messages {
+            Some(messages) => waiting.insert(vhost.clone(), messages),
+            None => waiting.remove(vhost),
+        };
+    }
+
+    pub fn retries_waiting(&self, vhost: &Vhost) -> Option<u64> {
+        lock(&self.inner().remembered.waiting).get(vhost).copied()
     }
 }
 

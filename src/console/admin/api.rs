@@ -7,6 +7,7 @@
 //! - [`files`] has what writes them to files and reads them back
 //! - `GET /api/v1/vhosts/{vhost}/dead-letter-queues` lists the queues that dead letters went to
 //! - `GET /api/v1/vhosts/{vhost}/queues` lists the queues that the proxy handles, and how
+//! - `GET /api/v1/vhosts/{vhost}/status` tells how the vhost stands
 //! - [`redrives`] has what moves them, [`deaths`] the last ones of a vhost
 //!
 //! Names in the path are percent-encoded bytes: the vhost `/` is `%2F`. What is no answer is a problem as of RFC 9457.
@@ -47,15 +48,15 @@ use crate::walk::Bodies;
 mod deaths;
 mod description;
 mod files;
-mod handled;
+pub(super) mod handled;
 pub(super) mod queues;
 pub(super) mod redrives;
 mod remembered;
 mod rights;
+pub(super) mod status;
 
 use self::description::{Description, OfQueue};
 pub(super) use self::remembered::Remembered;
-pub(super) use self::rights::not_asked;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) IpAddr);
@@ -88,6 +89,7 @@ pub(super) fn router(api: Api) -> Router {
         .routes(routes!(queues::list_queues))
         .routes(routes!(deaths::list))
         .routes(routes!(deaths::rates))
+        .routes(routes!(status::show))
         .with_state(api)
         .split_for_parts();
     let text = description::finished(api).to_json();

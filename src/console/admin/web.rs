@@ -5,7 +5,7 @@
 //! - `GET /vhosts/{vhost}/queues/{queue}`: a queue, by groups; `…/messages` lists; `…/messages/{id}` shows one
 //! - `GET /vhosts/{vhost}/redrives/{id}`: one redrive while it goes on
 //! - `GET /vhosts/{vhost}/live`: dead letters as they come
-//! - `GET /open` leads to the queue that somebody typed
+//! - `GET /vhosts/{vhost}/queues` lists how queues are handled; `…/search` leads to the queue that somebody typed, or to what may have the text
 //!
 //! A page says nothing that HTML would act on: maud escapes all that it is given, and the headers let nothing run or load but the two files of
 //! `assets.rs`.
@@ -23,6 +23,7 @@ use super::problem::Problem;
 
 mod assets;
 mod charts;
+mod handled;
 mod letters;
 mod live;
 mod message;
@@ -32,6 +33,7 @@ mod page;
 mod paths;
 mod queue;
 mod redrive;
+mod search;
 mod text;
 mod told;
 
@@ -44,7 +46,8 @@ pub(super) fn router(api: Api) -> Router {
         .route("/", get(overview::first))
         .route("/vhosts/{vhost}", get(overview::of_vhost))
         .route("/vhosts/{vhost}/live", get(live::show))
-        .route("/open", get(overview::open))
+        .route("/vhosts/{vhost}/queues", get(handled::show))
+        .route("/vhosts/{vhost}/search", get(search::show))
         .route(queue, get(queue::show))
         .route(&format!("{queue}/messages"), get(letters::list))
         .route(&format!("{queue}/messages/{{id}}"), get(message::show))

@@ -15,6 +15,8 @@ pub struct Standing {
     pub is_native: bool,
     pub is_blocked: bool,
     pub parked: Option<u64>,
+    /// Messages that should have left their delay queues.
+    pub overdue: u64,
 }
 
 // === impl Metrics ===
@@ -38,6 +40,7 @@ impl Metrics {
             is_native: number(&self.vhost_native) == Some(1),
             is_blocked: number(&self.publisher_blocked) == Some(1),
             parked: parked.and_then(|it| u64::try_from(it).ok()),
+            overdue: number(&self.retries_overdue).map_or(0, i64::unsigned_abs),
         }
     }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::super::parameters::bad;
+use super::super::problem::Problem;
 use super::super::wanted::Which;
 use super::rights::not_asked;
 use super::{Answered, Api, Asked, json};
@@ -24,33 +25,33 @@ const MOST_ROWS: usize = 1_000;
 /// The answer.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-struct HandledQueues {
+pub(in crate::console::admin) struct HandledQueues {
     /// Those first that need attention: whose target leads nowhere, then by state.
-    queues: Vec<HandledQueue>,
+    pub queues: Vec<HandledQueue>,
     /// The causes that they have.
-    causes: BTreeMap<&'static str, Cause>,
+    pub causes: BTreeMap<&'static str, Cause>,
     /// Queues that are not shown.
-    left_out: usize,
-    notes: Vec<String>,
+    pub left_out: usize,
+    pub notes: Vec<String>,
 }
 
 /// A queue with a dead-letter target or retries, or of which that is not known.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-struct HandledQueue {
+pub(in crate::console::admin) struct HandledQueue {
     /// Its name.
     #[schema(value_type = String)]
-    queue: ShortStr,
+    pub queue: ShortStr,
     /// `full`: the proxy handles all its dead letters; `rejects-only`: expiry and overflow are the broker's; `off`: all are; `unknown`.
-    state: &'static str,
+    pub state: &'static str,
     /// Why: see `causes`.
-    cause: &'static str,
+    pub cause: &'static str,
     /// Where its dead letters go; none: that is not known.
-    target: Option<Target>,
+    pub target: Option<Target>,
     /// Whether the target leads to a queue.
     leads_to: Option<Standing>,
     /// The proxy delays or counts what clients return.
-    retries: bool,
+    pub retries: bool,
     /// Who reported the queue: `declare`, `refusal` or `management-api`; none: nobody.
     reported_by: Option<&'static str>,
     /// How long ago that was, or the queue was asked for in vain.
@@ -63,15 +64,22 @@ struct HandledQueue {
 
 /// Why a queue is handled so.
 #[derive(Serialize, ToSchema)]
-struct Cause {
-    says: &'static str,
+pub(in crate::console::admin) struct Cause {
+    pub says: &'static str,
     /// What to do about it; empty: nothing.
-    advice: &'static str,
+    pub advice: &'static str,
 }
 
 /// Lists the queues with a dead-letter target or retries, and how the proxy handles them.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues", tag = "queues", params(("vhost" = String, Path, description = "The vhost"), Which), responses((status = OK, body = HandledQueues)))]
-pub(super) async fn list_handled(State(api): State<Api>, mut asked: Asked) -> Answered {
+pub(super) async fn list_handled(State(api): State<Api>, asked: Asked) -> Answered {
+    json(&handled(&api, asked).await?)
+}
+
+pub(in crate::console::admin) async fn handled(
+    api: &Api,
+    mut asked: Asked,
+) -> Result<HandledQueues, Problem> {
     let parameters = &mut asked.parameters;
     let limit = parameters.number("limit", 1..=MOST_ROWS)?.unwrap_or(ROWS);
     let states = parameters.all("state");
@@ -121,7 +129,7 @@ pub(super) async fn list_handled(State(api): State<Api>, mut asked: Asked) -> An
     }
     rows.sort_by_key(|row| !row.leads_nowhere());
     let causes = rows.iter().map(|row| row.why);
-    json(&HandledQueues {
+    Ok(HandledQueues {
         causes: causes
             .map(|Why { name, says, advice }| (name, Cause { says, advice }))
             .collect(),
@@ -131,7 +139,7 @@ pub(super) async fn list_handled(State(api): State<Api>, mut asked: Asked) -> An
     })
 }
 
-fn state_of(state: &[u8]) -> Result<Handled, crate::console::admin::problem::Problem> {
+fn state_of(state: &[u8]) -> Result<Handled, Problem> {
     let state = String::from_utf8_lossy(state);
     Handled::parse(&state).map_err(|problem| bad(format_args!("state={state}: {problem}")))
 }
@@ -159,7 +167,7 @@ impl HandledQueue {
         }
     }
 
-    fn leads_nowhere(&self) -> bool {
+    pub(in crate::console::admin) fn leads_nowhere(&self) -> bool {
         matches!(
             self.leads_to,
             Some(Standing::NoQueue | Standing::NoExchange)

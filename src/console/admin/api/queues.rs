@@ -30,7 +30,7 @@ pub(in crate::console::admin) struct DeadLetterQueues {
 }
 
 /// Parked messages with one cause.
-#[derive(Serialize, ToSchema)]
+#[derive(Clone, Serialize, ToSchema)]
 pub(in crate::console::admin) struct Parked {
     /// As in `x-parked-cause`; empty: the messages say none.
     #[schema(value_type = String)]
@@ -50,6 +50,19 @@ pub(in crate::console::admin) struct Elsewhere {
 // === impl Api ===
 
 impl Api {
+    /// Users who see what is of the whole vhost: the proxy's own, and those who may read the parking queue.
+    pub(super) async fn operates(&self, asked: &Asked) -> Result<bool, Problem> {
+        let is_own = *asked.who.user() == self.known.handlings.user;
+        let parking = self.known.parking();
+        Ok(is_own
+            || self
+                .looks
+                .readable(asked, [parking])
+                .await?
+                .0
+                .contains(parking))
+    }
+
     /// Queues of the vhost that the user may see; the broker has already admitted the user.
     pub(in crate::console::admin) async fn queues(
         &self,
@@ -62,7 +75,7 @@ impl Api {
         let names = names.chain([parking]);
         let readable = self.looks.readable(asked, names);
         let (readable, unasked) = readable.await?;
-        let is_operator = readable.contains(parking);
+        let is_operator = self.operates(asked).await?;
         let mut shown = known.queues;
         shown.retain(|shown| readable.contains(&shown.queue));
         let parked = known.parked.into_iter().filter(|_| is_operator);

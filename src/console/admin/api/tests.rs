@@ -35,6 +35,7 @@ mod files;
 mod handled;
 #[path = "../../../../crates/core/src/link/tests/broker_says.rs"]
 mod peer;
+mod status;
 
 /// One look and one redrive at once, two live answers. The broker has 200 ms.
 pub(in crate::console::admin) fn config(broker: SocketAddr) -> Config {
@@ -310,7 +311,7 @@ async fn all_that_is_described_is_there_and_reads_its_parameters() {
     let description = description().await;
     let (api, _) = served(&nowhere());
     let paths = description["paths"].as_object().expect("paths");
-    assert_eq!(paths.len(), 16, "{:?}", paths.keys());
+    assert_eq!(paths.len(), 17, "{:?}", paths.keys());
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().expect("operations") {
             let parameters = operation["parameters"].as_array().expect("parameters");

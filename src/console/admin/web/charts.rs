@@ -33,8 +33,8 @@ pub(super) fn deaths(rates: &[Rate]) -> Markup {
                         }
                         td data-label="Reason" { (rate.reason.as_str()) }
                         td.number data-label="Deaths" { (text::number(*sum)) }
-                        td.number data-label="At most in a minute" { (text::number(peak(rate))) }
-                        td.wide data-label="Each minute" { (chart(rate, *sum)) }
+                        td.number data-label="At most in a minute" { (text::number(peak(&rate.per_minute))) }
+                        td.wide data-label="Each minute" { (chart(&rate.per_minute)) }
                     }
                 } }
             }
@@ -49,19 +49,20 @@ fn sum(rate: &Rate) -> u64 {
     rate.per_minute.iter().map(|count| u64::from(*count)).sum()
 }
 
-fn peak(rate: &Rate) -> u64 {
-    rate.per_minute.iter().copied().max().unwrap_or(0).into()
+fn peak(per_minute: &[u32; MINUTES]) -> u64 {
+    per_minute.iter().copied().max().unwrap_or(0).into()
 }
 
-fn chart(rate: &Rate, sum: u64) -> Markup {
-    let peak = peak(rate).max(1);
+pub(super) fn chart(per_minute: &[u32; MINUTES]) -> Markup {
+    let sum: u64 = per_minute.iter().map(|count| u64::from(*count)).sum();
+    let peak = peak(per_minute).max(1);
     let height = |count: u32| (u64::from(count) * HEIGHT).div_ceil(peak);
-    let bars = rate.per_minute.iter().enumerate();
+    let bars = per_minute.iter().enumerate();
     let bars = bars.filter(|(_, count)| **count > 0);
     let bars = bars.map(|(minute, count)| (minute * WIDTH, height(*count)));
     let in_words = format!(
         "{sum} deaths in {MINUTES} minutes, at most {peak} in one, {}",
-        last(rate)
+        last(per_minute)
     );
     html! {
         svg.chart role="img" aria-label=(in_words) viewBox=(format!("0 0 {} {HEIGHT}", MINUTES * WIDTH)) preserveAspectRatio="none" {
@@ -72,8 +73,8 @@ fn chart(rate: &Rate, sum: u64) -> Markup {
     }
 }
 
-fn last(rate: &Rate) -> String {
-    let ago = rate.per_minute.iter().rev().position(|count| *count > 0);
+fn last(per_minute: &[u32; MINUTES]) -> String {
+    let ago = per_minute.iter().rev().position(|count| *count > 0);
     match ago.unwrap_or(0) {
         0 => "the last one within this minute".to_owned(),
         1 => "the last one a minute ago".to_owned(),
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_chart_has_a_bar_for_each_minute_with_deaths_and_says_it_in_words() {
-        let chart = chart(&rate("q", &[(0, 1), (57, 1000)]), 1001).into_string();
+        let chart = chart(&rate("q", &[(0, 1), (57, 1000)]).per_minute).into_string();
         assert_eq!(chart.matches("<rect").count(), 2);
         for part in [
             "<rect x=\"0\" y=\"31\" width=\"3\" height=\"1\">",

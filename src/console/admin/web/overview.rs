@@ -1,19 +1,24 @@
-//! How things stand in a vhost, and what moves messages there.
+//! The first page of a vhost: whether something is wrong, what there is, and what moves messages. `refresh.js` keeps it up to date.
 
-use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use std::cmp::Reverse;
+
+use axum::extract::State;
 use maud::{Markup, html};
 
-use super::super::api::queues::DeadLetterQueues;
-use super::super::api::{Asked, not_asked};
-use super::super::parameters::{Parameters, Place, bad};
+use super::super::api::Asked;
+use super::super::api::status::{Counts, Overview, Status};
+use super::super::parameters::{Place, bad};
 use super::page::{Trail, facts, notes, page};
 use super::{Answered, Api, charts, paths, text, told};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::console::redrives::Shown;
+use crate::known::{DeadLetterQueue, MINUTES};
 
-pub(super) async fn first(State(api): State<Api>, asked: Asked) -> Answered {
+/// Dead-letter queues that are shown unasked.
+const MOST: usize = 50;
+
+pub(super) async fn first(State(api): State<Api>, mut asked: Asked) -> Answered {
+    let all = asked.parameters.one("all")?.is_some();
     asked.end()?;
     let mut last = None;
     for vhost in api.vhosts.iter() {
@@ -23,7 +28,7 @@ pub(super) async fn first(State(api): State<Api>, asked: Asked) -> Answered {
             ..asked.clone()
         };
         match api.looks.enter(&asked).await {
-            Ok(()) => return show(&api, &asked).await,
+            Ok(()) => return show(&api, &asked, all).await,
             Err(problem) if problem.is_about_the_vhost() => last = Some(problem),
             Err(problem) => return Err(problem),
         }
@@ -31,67 +36,221 @@ pub(super) async fn first(State(api): State<Api>, asked: Asked) -> Answered {
     Err(last.unwrap_or_else(|| bad("name a vhost: /vhosts/NAME")))
 }
 
-pub(super) async fn of_vhost(State(api): State<Api>, asked: Asked) -> Answered {
+pub(super) async fn of_vhost(State(api): State<Api>, mut asked: Asked) -> Answered {
+    let all = asked.parameters.one("all")?.is_some();
     asked.end()?;
     api.looks.enter(&asked).await?;
-    show(&api, &asked).await
+    show(&api, &asked, all).await
 }
 
-pub(super) async fn open(request: Request) -> Answered {
-    let mut parameters = Parameters::of(request.uri());
-    let (vhost, queue) = (parameters.name("vhost")?, parameters.name("queue")?);
-    parameters.end()?;
-    // Browsers take these for steps in a path, however they are escaped.
-    let is_step = |name: &ShortStr| [&b"."[..], b".."].contains(&&name[..]);
-    if vhost.iter().chain(&queue).any(is_step) {
-        let detail = "a browser cannot name what is called . or ..: the command line can";
-        return Err(bad(detail));
-    }
-    let path = match (vhost, queue) {
-        (Some(vhost), Some(queue)) => paths::queue(&Place::new(vhost, queue)),
-        (Some(vhost), None) => paths::vhost(&vhost),
-        _ => return Err(bad("write the name of a queue and of its vhost")),
-    };
-    Ok((StatusCode::SEE_OTHER, [(header::LOCATION, path)]).into_response())
-}
-
-async fn show(api: &Api, asked: &Asked) -> Answered {
+async fn show(api: &Api, asked: &Asked, all: bool) -> Answered {
     let vhost = &asked.place.vhost;
-    let queues = api.queues(asked).await?;
-    let (_, rates, no_rates) = api.rates(asked, &None).await?;
-    let (mut redrives, unasked) = api.moves(asked).await?;
-    redrives.sort_by_key(|shown| shown.ended.is_some());
+    let mut now = api.overview(asked).await?;
+    now.redrives.sort_by_key(|shown| shown.ended.is_some());
+    let queues = &mut now.queues.dead_letter_queues;
+    queues.sort_by_key(|of| Reverse((of.messages, of.dead_letters)));
     let name = vhost.to_string();
     let content = html! {
+        p.renewed data-renew { "As of " (text::time(&now.status.as_of)) }
         h1 { "Vhost " (text::name(&name)) }
         @if api.vhosts.len() > 1 { (others(api, vhost)) }
-        (state(api, vhost, &queues))
-        section aria-labelledby="deaths" {
-            h2 #deaths { "Deaths in the last hour" }
-            (charts::deaths(&rates))
-            p.actions { a.button href=(paths::live(vhost)) { "Dead letters as they come" } }
-            (notes(&not_asked(no_rates)))
-        }
+        (verdict(&now.status))
+        (totals(vhost, &now.status))
         section aria-labelledby="queues" {
             h2 #queues { "Dead-letter queues" }
-            (dead_letter_queues(vhost, &queues))
+            (dead_letter_queues(vhost, &now, all))
         }
-        section aria-labelledby="look" {
-            h2 #look { "Look into another queue" }
-            form.row action="/open" method="get" {
-                label { "Queue" input name="queue" required maxlength="255" autocomplete="off" spellcheck="false"; }
-                label { "Vhost" input name="vhost" required maxlength="255" value=(name) autocomplete="off" spellcheck="false"; }
-                button type="submit" { "Look" }
-            }
+        @if !now.status.parked.is_empty() { (parked(api, vhost, &now.status)) }
+        section aria-labelledby="deaths" {
+            h2 #deaths { "Deaths in the last hour" }
+            (charts::deaths(&now.rates))
+            p.actions { a.button href=(paths::live(vhost)) { "Dead letters as they come" } }
         }
         section aria-labelledby="redrives" {
             h2 #redrives { "Redrives and purges" }
-            (moves(vhost, &redrives))
-            (notes(&not_asked(unasked)))
+            (moves(vhost, &now.redrives))
         }
+        (notes(&now.status.notes))
+        (details(api, vhost))
     };
     let title = format!("Vhost {}", text::visible(&name));
     Ok(page(&title, &Trail::vhost(vhost), &content))
+}
+
+fn verdict(status: &Status) -> Markup {
+    html! {
+        section.verdict.good[status.healthy].bad[!status.healthy] aria-label="Verdict" {
+            p.says { @match status.problems.len() {
+                0 => "Nothing is wrong.",
+                1 => "1 problem needs attention.",
+                problems => { (problems) " problems need attention." }
+            } }
+            @if !status.healthy {
+                ul { @for one in &status.problems { li { b { (coded(&one.says)) } " " (coded(&one.advice)) } } }
+            }
+        }
+    }
+}
+
+/// What stands between backticks is code.
+fn coded(sentence: &str) -> Markup {
+    html! {
+        @for (at, part) in sentence.split('`').enumerate() {
+            @if at % 2 == 1 { code { (text::visible(part)) } } @else { (text::visible(part)) }
+        }
+    }
+}
+
+fn totals(vhost: &Vhost, status: &Status) -> Markup {
+    let count = |counts: &Counts, name| match counts.get(name) {
+        Some(Some(count)) => html! { (text::number(*count)) },
+        _ => html! { span.none title="Not known" { "–" } },
+    };
+    let Status { proxy, broker, .. } = status;
+    let (dead, parked) = (&status.dead_letters, status.parked.iter());
+    let parked: usize = parked.map(|one| one.messages).sum();
+    let up = text::duration(proxy.uptime_seconds);
+    facts(&[
+        (
+            "Dead letters",
+            html! { b { (count(dead, "messages")) } " in " (count(dead, "queues")) " queues" },
+        ),
+        (
+            "Died in the last hour",
+            html! { b { (count(dead, "last-hour")) } },
+        ),
+        ("Parked", html! { b { (text::number(parked as u64)) } }),
+        (
+            "Wait for a retry",
+            html! { b { (count(&status.retries, "waiting")) } },
+        ),
+        (
+            "Redrives at work",
+            html! { b { (count(&status.redrives, "running")) } },
+        ),
+        (
+            "Handled queues",
+            html! {
+                a href=(paths::handled(vhost)) { @for (at, name) in status.queues.keys().enumerate() {
+                    @if at > 0 { ", " } (count(&status.queues, name)) " " (name)
+                } }
+            },
+        ),
+        (
+            "RabbitMQ",
+            html! { (broker.version.as_deref().unwrap_or("–")) @if let Some(node) = &broker.node { " at " (text::visible(node)) } },
+        ),
+        (
+            "This proxy",
+            html! { (proxy.version) " on " (text::name(&proxy.name)) ", up for " (up) @if !proxy.ready { ", not ready" } },
+        ),
+    ])
+}
+
+fn dead_letter_queues(vhost: &Vhost, now: &Overview, all: bool) -> Markup {
+    let known = &now.queues;
+    let queues = &known.dead_letter_queues;
+    let shown = if all { queues.len() } else { MOST };
+    html! {
+        @if queues.is_empty() && known.elsewhere.is_empty() {
+            p { "No dead-letter queue is known that you may read. A queue is shown here once the proxy has seen a dead letter for it, or a queue that names it." }
+        } @else if !queues.is_empty() {
+            table.stacked {
+                thead { tr {
+                    th scope="col" { "Queue" } th.number scope="col" { "Messages" } th.number scope="col" { "Oldest" }
+                    th.number scope="col" { "Last hour" } th scope="col" { "Trend" } th scope="col" { "Targets" }
+                } }
+                tbody { @for of in queues.iter().take(shown) { (row(vhost, now, of)) } }
+            }
+        }
+        @if queues.len() > shown {
+            p.actions { a.button href="?all=true" { "Show all " (text::number(queues.len() as u64)) } }
+        }
+        @if !known.elsewhere.is_empty() {
+            p { "Dead letters went to these exchanges. It is not known to which queues they lead:" }
+            ul { @for one in &known.elsewhere { li { (told::target(&one.target)) ": " (text::number(one.dead_letters)) } } }
+        }
+        @if known.left_out > 0 {
+            p { (text::number(known.left_out)) " dead letters went to queues beyond those that are remembered." }
+        }
+    }
+}
+
+fn row(vhost: &Vhost, now: &Overview, of: &DeadLetterQueue) -> Markup {
+    let place = Place::new(vhost.clone(), of.queue.clone());
+    let trend = trend(now, of);
+    let died = trend.map(|trend| trend.into_iter().map(u64::from).sum());
+    let number = |number: Option<u64>| html! { @match number { Some(number) => (text::number(number)), None => span.none { "–" } } };
+    html! {
+        tr {
+            td.text data-label="Queue" {
+                a href=(paths::queue(&place)) { (text::name(&of.queue.to_string())) }
+                @if of.parking { " " span.sign { "parked" } }
+            }
+            td.number data-label="Messages" { (number(of.messages)) }
+            td.number data-label="Oldest" { @match of.oldest_seconds { Some(age) => (text::duration(age)), None => span.none { "–" } } }
+            td.number data-label="Last hour" { (number(died)) }
+            td.wide data-label="Trend" { @if let Some(trend) = trend { (charts::chart(&trend)) } }
+            td.text data-label="Targets" { ul.plain { @for target in &of.targets { li { (told::target(target)) } } } }
+        }
+    }
+}
+
+/// Deaths by minute in the queues whose dead letters go there. `None`: no such queue is known.
+fn trend(now: &Overview, of: &DeadLetterQueue) -> Option<[u32; MINUTES]> {
+    let leads_here = |queue: &ShortStr| {
+        let target = now.targets.get(queue)?;
+        let fits = |here: &&_| target.covers(here);
+        of.targets.iter().find(fits)
+    };
+    let rates = now.rates.iter();
+    let rates = rates.filter(|rate| rate.queue.as_ref().and_then(leads_here).is_some());
+    let sum = |a: [u32; MINUTES], b: [u32; MINUTES]| {
+        std::array::from_fn(|at| a[at].saturating_add(b[at]))
+    };
+    rates.map(|rate| rate.per_minute).reduce(sum)
+}
+
+fn parked(api: &Api, vhost: &Vhost, status: &Status) -> Markup {
+    let place = Place::new(vhost.clone(), api.known.parking().clone());
+    html! {
+        section aria-labelledby="parked" {
+            h2 #parked { "Parked" }
+            table.stacked {
+                thead { tr { th scope="col" { "Cause" } th.number scope="col" { "Messages, as of the last try" } } }
+                tbody { @for one in &status.parked { tr {
+                    td.text data-label="Cause" { (text::name(&one.cause.to_string())) }
+                    td.number data-label="Messages" { (text::number(one.messages as u64)) }
+                } } }
+            }
+            p.actions { a.button href=(paths::queue(&place)) { "Look at them" } }
+        }
+    }
+}
+
+fn details(api: &Api, vhost: &Vhost) -> Markup {
+    let metrics = api.looks.metrics();
+    let links = metrics.standing(vhost).links;
+    let limits = metrics.limits_that_were_met();
+    html! {
+        details {
+            summary { "The proxy's connections and limits" }
+            (facts(&[
+                ("Connections in this vhost", html! {
+                    @if links.is_empty() { span.none { "none yet" } }
+                    ul.plain { @for (link, is_up) in &links { li { (link) " " (sign(*is_up, if *is_up { "up" } else { "down" })) } } }
+                }),
+                ("Limits reached since the start, in all vhosts", html! {
+                    @if limits.is_empty() { "none" }
+                    ul.plain { @for (limit, times) in &limits { li { code { (limit) } " " (text::number(*times)) "×" } } }
+                }),
+            ]))
+        }
+    }
+}
+
+fn sign(is_good: bool, word: &str) -> Markup {
+    html! { span.sign.good[is_good].bad[!is_good] { (word) } }
 }
 
 fn others(api: &Api, vhost: &Vhost) -> Markup {
@@ -110,107 +269,6 @@ fn others(api: &Api, vhost: &Vhost) -> Markup {
     }
 }
 
-fn state(api: &Api, vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
-    let standing = api.looks.metrics().standing(vhost);
-    let reasons = api.readiness.reasons();
-    let limits = api.looks.metrics().limits_that_were_met();
-    let links = html! {
-        @if standing.links.is_empty() { span.none { "none yet" } }
-        ul.plain {
-            @for (link, is_up) in &standing.links {
-                li { (link) " " (sign(*is_up, if *is_up { "up" } else { "down" })) }
-            }
-        }
-    };
-    let ready = html! {
-        @if reasons.is_empty() { (sign(true, "ready")) }
-        @else {
-            (sign(false, "not ready"))
-            ul.plain { @for reason in &reasons { li { (text::visible(reason)) } } }
-        }
-    };
-    let limits = html! {
-        @if limits.is_empty() { "none" }
-        ul.plain { @for (limit, times) in &limits { li { code { (limit) } " " (text::number(*times)) "×" } } }
-    };
-    html! {
-        section aria-labelledby="state" {
-            h2 #state { "State" }
-            @if standing.is_native {
-                p.problem { "The proxy's user has no rights in this vhost: the broker dead-letters here by itself." }
-            }
-            @for trouble in api.looks.metrics().own_queues_in_trouble(vhost) {
-                p.problem { (text::visible(&trouble)) }
-            }
-            @if !known.alarms.is_empty() {
-                p.problem { "The broker has an alarm (" (text::visible(&known.alarms.join(", "))) "): it takes no messages until that is over." }
-            }
-            @if standing.is_blocked {
-                p.problem { "The broker blocks publishing: dead letters and redrives wait." }
-            }
-            (facts(&[
-                ("This proxy", ready),
-                ("Links", links),
-                ("Dead-letter queues", dead_letters(known)),
-                ("Parked messages, as of the last try", parked(standing.parked, known)),
-                ("Limits met since the start, in all vhosts", limits),
-            ]))
-        }
-    }
-}
-
-fn dead_letters(known: &DeadLetterQueues) -> Markup {
-    let counted = known.dead_letter_queues.iter();
-    let counted = counted.filter(|queue| queue.messages.is_some()).count();
-    match known.messages {
-        Some(messages) => {
-            html! { (text::number(messages)) " messages in " (text::number(counted as u64)) " queues" }
-        }
-        None => html! { span.none { "not counted: that takes a management-url" } },
-    }
-}
-
-fn parked(messages: Option<u64>, known: &DeadLetterQueues) -> Markup {
-    match messages {
-        Some(messages) => html! {
-            (text::number(messages))
-            @for one in &known.parked { " · " (text::visible(&one.cause.to_string())) " " (text::number(one.messages as u64)) }
-        },
-        None => html! { span.none { "not known yet" } },
-    }
-}
-
-fn dead_letter_queues(vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
-    let queues = &known.dead_letter_queues;
-    let link = |at: usize, name: &str| {
-        let queue = queues.get(at).filter(|_| name == "queue")?;
-        Some(paths::queue(&Place::new(
-            vhost.clone(),
-            queue.queue.clone(),
-        )))
-    };
-    let columns = "queue,messages,oldest-seconds,dead-letters,targets,parking";
-    html! {
-        @if known.dead_letter_queues.is_empty() && known.elsewhere.is_empty() {
-            p { "No dead-letter queue is known that you may read." }
-        } @else if !known.dead_letter_queues.is_empty() {
-            (told::table(queues, columns, link))
-        }
-        @if !known.elsewhere.is_empty() {
-            p { "Dead letters went to these exchanges. It is not known to which queues they lead:" }
-            ul { @for one in &known.elsewhere { li { (told::target(&one.target)) ": " (text::number(one.dead_letters)) } } }
-        }
-        @if known.left_out > 0 {
-            p { (text::number(known.left_out)) " dead letters went to queues beyond those that are remembered." }
-        }
-        (notes(&known.notes))
-    }
-}
-
-fn sign(is_good: bool, word: &str) -> Markup {
-    html! { span.sign.good[is_good].bad[!is_good] { (word) } }
-}
-
 fn moves(vhost: &Vhost, redrives: &[Shown]) -> Markup {
     let link = |at: usize, name: &str| {
         let shown = redrives.get(at)?;
@@ -221,7 +279,7 @@ fn moves(vhost: &Vhost, redrives: &[Shown]) -> Markup {
         }
     };
     html! {
-        @if redrives.is_empty() { p { "There are none that you may see, of this process." } }
+        @if redrives.is_empty() { p { "No redrives yet." } }
         @else { (told::table(redrives, "id,state,queue,to,gone,by,begun", link)) }
     }
 }

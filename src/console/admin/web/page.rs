@@ -12,14 +12,16 @@ use crate::amqp::ids::Vhost;
 const HTML: &str = "text/html; charset=utf-8";
 
 /// Breadcrumbs: titles and links, the widest first.
-pub(super) struct Trail(Vec<(String, String)>);
+pub(super) struct Trail(Vec<(String, String)>, Option<Vhost>);
+
+const NOWHERE: Trail = Trail(Vec::new(), None);
 
 // === impl Trail ===
 
 impl Trail {
     pub(super) fn vhost(vhost: &Vhost) -> Trail {
         let title = format!("vhost {}", text::visible(&vhost.to_string()));
-        Trail(vec![(title, paths::vhost(vhost))])
+        Trail(vec![(title, paths::vhost(vhost))], Some(vhost.clone()))
     }
 
     pub(super) fn queue(place: &Place) -> Trail {
@@ -34,11 +36,11 @@ impl Trail {
 }
 
 pub(super) fn page(title: &str, trail: &Trail, content: &Markup) -> Response {
-    let whole = whole(title, &trail.0, content).into_string();
+    let whole = whole(title, trail, content).into_string();
     ([(header::CONTENT_TYPE, HTML)], whole).into_response()
 }
 
-fn whole(title: &str, trail: &[(String, String)], content: &Markup) -> Markup {
+fn whole(title: &str, Trail(trail, vhost): &Trail, content: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -60,6 +62,12 @@ fn whole(title: &str, trail: &[(String, String)], content: &Markup) -> Markup {
                             @for (title, path) in trail {
                                 li { a href=(path) { bdi { (title) } } }
                             }
+                        }
+                    }
+                    @if let Some(vhost) = vhost {
+                        form.search role="search" action=(paths::search(vhost)) method="get" {
+                            input type="search" name="text" required aria-label="Search" placeholder="Queue, text or message id" autocomplete="off" spellcheck="false";
+                            button type="submit" { "Search" }
                         }
                     }
                 }
@@ -90,7 +98,7 @@ pub(super) fn refused(problem: &Problem) -> Response {
             p { a.button href="" { "Try again" } }
         }
     };
-    problem.answer(HTML, whole(title, &[], &content).into_string())
+    problem.answer(HTML, whole(title, &NOWHERE, &content).into_string())
 }
 
 /// For links from foreign pages.
@@ -107,7 +115,7 @@ pub(super) fn from_elsewhere(uri: &Uri) -> Response {
         p { "To show this page the proxy asks the broker in your name. Go on if you want that." }
         p { a.button href=(path) { "Show the page" } }
     };
-    let whole = whole(title, &[], &content).into_string();
+    let whole = whole(title, &NOWHERE, &content).into_string();
     let kind = [(header::CONTENT_TYPE, HTML)];
     (StatusCode::FORBIDDEN, kind, whole).into_response()
 }

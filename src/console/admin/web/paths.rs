@@ -32,6 +32,14 @@ pub(super) fn live(of: &Vhost) -> String {
     format!("{}/live", vhost(of))
 }
 
+pub(super) fn search(of: &Vhost) -> String {
+    format!("{}/search", vhost(of))
+}
+
+pub(super) fn handled(of: &Vhost) -> String {
+    format!("{}/queues", vhost(of))
+}
+
 pub(super) fn deaths(of: &Vhost) -> String {
     format!("{API}{}/deaths", vhost(of))
 }

@@ -1,4 +1,4 @@
-// What changes while somebody watches: how long ago things were.
+// What changes while somebody watches: how long ago things were, and the first page.
 
 // === times: how long ago, and on hover when, in UTC or in the browser's zone
 
@@ -55,3 +55,65 @@ for (const button of document.querySelectorAll("[data-zone]")) {
 setInterval(() => document.hidden || times(), 5000);
 document.addEventListener("visibilitychange", times);
 times();
+
+// === the first page, which is fetched again, section by section
+
+function renew() {
+  const EVERY = 5000;
+  const main = document.querySelector("main");
+  const line = () => main.querySelector("[data-renew]");
+  let seen = [];
+  let last = performance.now();
+  let lost = "";
+  let pressed = false;
+
+  /** Nothing moves under the hands of somebody who types, selects, clicks or is asked. */
+  const inUse = () => document.hidden || pressed || !getSelection().isCollapsed || document.querySelector("dialog[open]") ||
+    (main.contains(document.activeElement) && document.activeElement.matches("input, select, textarea"));
+  const say = () => {
+    const since = `${Math.round((performance.now() - last) / 1000)} s ago`;
+    line().textContent = lost ? `${lost}, last answer ${since}` : `Updated ${since}`;
+    line().classList.toggle("problem", Boolean(lost));
+  };
+  const put = (fresh) => {
+    const [old, parts] = [[...main.children], [...fresh.children]];
+    const texts = parts.map((part) => part.outerHTML);
+    const key = (one) => one.tagName + one.getAttribute("href") + one.textContent;
+    const open = [...main.querySelectorAll("details[open] summary")].map(key);
+    const focused = main.contains(document.activeElement) && main !== document.activeElement && key(document.activeElement);
+    if (old.length !== parts.length) main.replaceChildren(...parts);
+    else parts.forEach((part, at) => texts[at] === seen[at] || old[at].replaceWith(part));
+    seen = texts;
+    for (const one of main.querySelectorAll("summary")) if (open.includes(key(one))) one.parentElement.open = true;
+    if (focused && !main.contains(document.activeElement)) {
+      [...main.querySelectorAll("a, button, summary, [tabindex]")].find((one) => key(one) === focused)?.focus({ preventScroll: true });
+    }
+    times();
+  };
+  const next = async () => {
+    if (!inUse()) {
+      try {
+        const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(6 * EVERY) });
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+        lost = answer.ok ? "" : `No news: ${fresh?.querySelector("[role=alert]")?.textContent ?? answer.status}`;
+        if (answer.ok) last = performance.now();
+        if (answer.ok && !inUse()) put(fresh);
+      } catch {
+        lost = "Connection lost";
+      }
+      say();
+    }
+    setTimeout(next, EVERY);
+  };
+  addEventListener("pointerdown", () => pressed = true);
+  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => pressed = false);
+  setInterval(() => document.hidden || say(), 1000);
+  setTimeout(next, EVERY);
+}
+
+if (document.querySelector("[data-renew]")) renew();
+
+// === a page that takes a while to come
+
+addEventListener("beforeunload", () => document.body.classList.add("waits"));
+addEventListener("pageshow", () => document.body.classList.remove("waits"));

@@ -1,0 +1,272 @@
+//! How a vhost stands, in one document: `GET /api/v1/vhosts/{vhost}/status`. The first page shows it, too. All of it is what the proxy knows
+//! already: the broker is asked only who the user is, and what the user may read.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::super::problem::Problem;
+use super::queues::{DeadLetterQueues, Parked};
+use super::rights::not_asked;
+use super::{Answered, Api, Asked, json};
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::console::redrives::Shown;
+use crate::known::{MOST_DEATHS, Rate, RecentDeath, Standing, Target};
+use crate::letter::rfc_3339;
+use crate::machine::Outcome;
+use crate::registry::handling::{Handling, State as Handled};
+
+/// Causes of parking: why, and what to do. TARGET is where the newest one of this process should have gone.
+const CAUSES: &str = "\
+no_exchange: TARGET does not exist: Declare it, and they go out by themselves.
+no_queue: TARGET does not exist: Declare it, and they go out by themselves.
+unroutable: no queue is bound to TARGET for their routing keys: Bind one, and they go out by themselves.
+forbidden: the proxy's user may not publish to TARGET: `dlx-proxy doctor` prints the missing permission.
+nacked: TARGET refuses them: See whether its queues are full. Once they have room, the messages go out by themselves.
+timed_out: TARGET does not confirm them: See whether its queues are down. Once they are back, the messages go out by themselves.
+target_busy: TARGET has been refusing messages or has not answered: See whether its queues are full or down.
+no_target: their queue has no dead-letter exchange: Name one in a policy, and they go out by themselves.
+target_unknown: only RabbitMQ knows where they go: Set `management-url`, and they go out by themselves.
+";
+const LOOK: &str = "The proxy does not try them again. Look at them, then redrive or purge them.";
+const DOCTOR: &str = "`dlx-proxy doctor` checks the setup and says what to do.";
+
+/// None: not known, or not for this user.
+pub(in crate::console::admin) type Counts = BTreeMap<&'static str, Option<u64>>;
+
+/// How a vhost stands.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::console::admin) struct Status {
+    /// There are no problems.
+    pub healthy: bool,
+    /// The worst first.
+    pub problems: Vec<Trouble>,
+    /// When this was so.
+    pub as_of: String,
+    pub proxy: ThisProxy,
+    /// The `name`, `version` and `node` of others, as far as they are known.
+    pub proxies: Vec<BTreeMap<String, String>>,
+    pub broker: Broker,
+    /// Handled queues: `full`, `rejects-only`, `off`, `unknown`. For users who may read the parking queue.
+    pub queues: Counts,
+    /// `queues` that the user may read, without the parking queue, their `messages`, and how many died in the `last-hour`.
+    pub dead_letters: Counts,
+    /// As of the last try, for users who may read the parking queue.
+    pub parked: Vec<Parked>,
+    /// `waiting`, for users who may read the parking queue.
+    pub retries: Counts,
+    /// `running`.
+    pub redrives: Counts,
+    pub notes: Vec<String>,
+}
+
+/// What is wrong, and what to do.
+#[derive(Serialize, ToSchema)]
+pub(in crate::console::admin) struct Trouble {
+    pub says: String,
+    pub advice: String,
+}
+
+/// The proxy that answers.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::console::admin) struct ThisProxy {
+    /// Its host.
+    pub name: String,
+    pub version: &'static str,
+    /// As `/readyz` says.
+    pub ready: bool,
+    pub uptime_seconds: u64,
+}
+
+/// The broker.
+#[derive(Serialize, ToSchema)]
+pub(in crate::console::admin) struct Broker {
+    pub version: Option<String>,
+    /// The address of the last connection.
+    pub node: Option<String>,
+    /// Which resources are short, with a `management-url`.
+    pub alarms: Vec<String>,
+}
+
+/// The document, and what it is made of.
+pub(in crate::console::admin) struct Overview {
+    pub status: Status,
+    pub queues: DeadLetterQueues,
+    pub rates: Vec<Rate>,
+    pub redrives: Vec<Shown>,
+    /// Where the dead letters of queues go.
+    pub targets: BTreeMap<ShortStr, Target>,
+}
+
+/// Tells how the vhost stands: what is wrong, what to do, and how much there is.
+#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/status", tag = "status", params(("vhost" = String, Path, description = "The vhost")), responses((status = OK, body = Status)))]
+pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
+    asked.end()?;
+    api.looks.enter(&asked).await?;
+    json(&api.overview(&asked).await?.status)
+}
+
+// === impl Api ===
+
+impl Api {
+    /// The broker has already admitted the user.
+    pub(in crate::console::admin) async fn overview(
+        &self,
+        asked: &Asked,
+    ) -> Result<Overview, Problem> {
+        let (vhost, metrics) = (&asked.place.vhost, self.looks.metrics());
+        let queues = self.queues(asked).await?;
+        let (now, rates, no_rates) = self.rates(asked, &None).await?;
+        let (redrives, no_moves) = self.moves(asked).await?;
+        let is_operator = self.operates(asked).await?;
+        let handled = self.known.handlings.of(vhost);
+        let problems = self.problems(vhost, &queues.parked);
+        let mut notes = [queues.notes.clone(), not_asked(no_rates + no_moves)].concat();
+        if is_operator {
+            notes.extend(self.of_handled(vhost, &handled));
+        }
+        let (version, node) = metrics.broker();
+        let counted = Handled::ALL.map(|state| {
+            let queues = handled.iter().filter(|(_, of)| of.state == state).count();
+            (state.as_str(), is_operator.then_some(queues as u64))
+        });
+        let others = queues.dead_letter_queues.iter().filter(|of| !of.parking);
+        let messages = others.clone().filter_map(|of| of.messages);
+        let died = rates.iter().flat_map(|rate| rate.per_minute).map(u64::from);
+        let waiting = metrics.retries_waiting(vhost).filter(|_| is_operator);
+        let running = redrives.iter().filter(|it| it.ended.is_none()).count();
+        let status = Status {
+            healthy: problems.is_empty(),
+            problems,
+            as_of: rfc_3339(now),
+            proxy: ThisProxy {
+                name: host_name(),
+                version: env!("CARGO_PKG_VERSION"),
+                ready: self.readiness.reasons().is_empty(),
+                uptime_seconds: self.known.now().0 / 1_000_000,
+            },
+            proxies: Vec::new(),
+            broker: Broker {
+                version,
+                node,
+                alarms: queues.alarms.clone(),
+            },
+            queues: counted.into(),
+            dead_letters: Counts::from([
+                ("queues", Some(others.count() as u64)),
+                ("messages", messages.reduce(|a, b| a + b)),
+                ("last-hour", Some(died.sum())),
+            ]),
+            parked: queues.parked.clone(),
+            retries: [("waiting", waiting)].into(),
+            redrives: [("running", Some(running as u64))].into(),
+            notes,
+        };
+        let targets = handled.into_iter();
+        let targets = targets.filter_map(|(queue, of)| Some((queue, of.target?.into())));
+        Ok(Overview {
+            targets: targets.collect(),
+            status,
+            queues,
+            rates,
+            redrives,
+        })
+    }
+
+    fn problems(&self, vhost: &Vhost, parked: &[Parked]) -> Vec<Trouble> {
+        let metrics = self.looks.metrics();
+        let (standing, reasons) = (metrics.standing(vhost), self.readiness.reasons());
+        let own = metrics.own_queues_in_trouble(vhost).into_iter();
+        let own = own.filter(|own| !reasons.contains(own));
+        let mut problems: Vec<_> = own.map(|own| trouble("", own, "")).collect();
+        let reasons = reasons.into_iter();
+        problems.extend(reasons.map(|it| trouble("This proxy is not ready: ", it, DOCTOR)));
+        if standing.is_native && problems.is_empty() {
+            let why = "The proxy's user has no rights in this vhost: RabbitMQ handles all dead letters here itself";
+            problems.push(trouble(why, String::new(), DOCTOR));
+        }
+        let alarms = metrics.alarms_in_effect().join(", ");
+        if standing.is_blocked || !alarms.is_empty() {
+            let why =
+                "RabbitMQ takes no messages, so dead letters and retries wait. It has an alarm: ";
+            let advice = "Free memory or disk space: `rabbitmq-diagnostics alarms` shows where.";
+            problems.push(trouble(why, alarms, advice));
+        }
+        if standing.overdue > 0 {
+            let why = "RabbitMQ holds back retries that should be in their queues again: ";
+            let advice = "`dlx-proxy retries release` sends them back now.";
+            problems.push(trouble(why, messages(standing.overdue), advice));
+        }
+        problems.extend(parked.iter().map(|one| self.of_parked(vhost, one)));
+        problems
+    }
+
+    fn of_parked(&self, vhost: &Vhost, parked: &Parked) -> Trouble {
+        let cause = parked.cause.to_string();
+        let recent = self.known.recent().newest(vhost, MOST_DEATHS);
+        let of_it = |death: &&RecentDeath| matches!(death.dead.outcome, Outcome::Parked(of) if of.as_str() == cause);
+        let newest = recent.deaths.iter().rev().find(of_it);
+        let (target, cause) = match newest.map(|death| &death.dead) {
+            None => ("their dead-letter exchange".to_owned(), cause.as_str()),
+            Some(dead) if dead.exchange.is_empty() => {
+                (format!("queue `{}`", dead.routing_key), "no_queue")
+            }
+            Some(dead) => (format!("exchange `{}`", dead.exchange), cause.as_str()),
+        };
+        let causes = CAUSES.lines().filter_map(|line| line.split_once(": "));
+        let known = causes.filter(|(name, _)| *name == cause).map(|it| it.1);
+        let known = known.filter_map(|rest| rest.split_once(": ")).next();
+        let of_others = format!("their cause is `{cause}`");
+        let (why, advice) = known.unwrap_or((&of_others, LOOK));
+        let held = messages(parked.messages as u64);
+        let why = why.replace("TARGET", &target);
+        trouble(&format!("The parking queue holds {held}: "), why, advice)
+    }
+
+    fn of_handled(&self, vhost: &Vhost, handled: &[(ShortStr, Handling)]) -> Vec<String> {
+        let by_half = handled.iter().filter(|(_, of)| !of.why.advice.is_empty());
+        let targets = handled.iter().filter_map(|(_, of)| of.target.clone());
+        let standing = targets.map(|target| self.known.standing(vhost, &target.into()));
+        let nowhere = |it: &Standing| matches!(it, Standing::NoExchange | Standing::NoQueue);
+        let notes = [
+            (
+                by_half.count(),
+                "RabbitMQ handles some or all dead letters itself",
+            ),
+            (
+                standing.filter(nowhere).count(),
+                "dead letters would be parked, as their target leads to no queue",
+            ),
+        ];
+        let notes = notes.into_iter().filter(|(queues, _)| *queues > 0);
+        notes
+            .map(|(queues, what)| format!("In {queues} of the handled queues {what}."))
+            .collect()
+    }
+}
+
+/// A sentence, and what to do.
+fn trouble(why: &str, what: String, advice: &str) -> Trouble {
+    let says = format!("{why}{what}");
+    let mut rest = says.trim_end_matches([':', '.', ' ']).chars();
+    let first = rest.next().into_iter().flat_map(char::to_uppercase);
+    Trouble {
+        says: first.chain(rest).chain(['.']).collect(),
+        advice: advice.to_owned(),
+    }
+}
+
+fn messages(number: u64) -> String {
+    format!("{number} message{}", if number == 1 { "" } else { "s" })
+}
+
+fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}

@@ -1,0 +1,46 @@
+//! How the queues of a vhost are handled, why, and what to do.
+
+use axum::extract::State;
+use maud::html;
+
+use super::super::api::Asked;
+use super::super::api::handled::{HandledQueue, handled};
+use super::super::parameters::Place;
+use super::page::{Trail, notes, page};
+use super::{Answered, Api, paths, text, told};
+
+pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
+    let vhost = asked.place.vhost.clone();
+    let found = handled(&api, asked).await?;
+    let row = |of: &HandledQueue| {
+        let place = Place::new(vhost.clone(), of.queue.clone());
+        html! { tr {
+            td.text data-label="Queue" { a href=(paths::queue(&place)) { (text::name(&of.queue.to_string())) } }
+            td data-label="Handled" { (of.state) }
+            td.text data-label="Target" {
+                @if let Some(target) = &of.target { (told::target(target)) } @else { span.none { "–" } }
+                @if of.leads_nowhere() { " " span.sign.bad { "leads to no queue" } }
+            }
+            td data-label="Retries" { @if of.retries { "yes" } @else { "no" } }
+            td.text data-label="Why" { a href={ "#" (of.cause) } { (of.cause) } }
+        } }
+    };
+    let content = html! {
+        h1 { "Handled queues" }
+        @if found.queues.is_empty() { p { "No queue with a dead-letter exchange or retries is known that you may read." } }
+        @else {
+            p { "Queues with a dead-letter exchange or retries; those first that need attention." }
+            table.stacked {
+                thead { tr { @for name in ["Queue", "Handled", "Target", "Retries", "Why"] { th scope="col" { (name) } } } }
+                tbody { @for of in &found.queues { (row(of)) } }
+            }
+        }
+        @if found.left_out > 0 { p { "There are " (text::number(found.left_out as u64)) " more. " code { "dlx-proxy queues" } " lists up to 1,000." } }
+        dl.causes { @for (name, cause) in &found.causes {
+            dt #(name) { (name) } dd { (cause.says) " " (cause.advice) }
+        } }
+        (notes(&found.notes))
+    };
+    let trail = Trail::vhost(&vhost).then("queues".to_owned(), paths::handled(&vhost));
+    Ok(page("Handled queues", &trail, &content))
+}
