@@ -11,6 +11,7 @@ use crate::import::{self, Import, Imported};
 use crate::letter::Letter;
 use crate::link::Login;
 use crate::machine::{Effects, Machine, Now, Owner};
+use crate::registry::refusal::is_channel_limit;
 use crate::walk::{self, Answers, Ended, Failure, Input, Progress, Readable, Settings, Walk};
 
 use super::background::Background;
@@ -139,9 +140,22 @@ impl Walker {
         within: Duration,
         stopped: impl Future<Output = ()>,
     ) -> Result<Answers, Failure> {
-        let readable = Readable::new(login, queues, within, self.clock.now());
-        let told = self.told(readable, stopped).await;
-        with_nodes(&self.dialer.nodes, told.unwrap_or(Err(Failure::Silent)))
+        let mut stopped = std::pin::pin!(stopped);
+        let mut at_once = walk::AT_ONCE;
+        loop {
+            let (login, queues) = (login.clone(), queues.clone());
+            let readable = Readable::new(login, queues, (at_once, within), self.clock.now());
+            let told = self.told(readable, &mut stopped).await;
+            match told.unwrap_or(Err(Failure::Silent)) {
+                // The user may have fewer channels.
+                Err(Failure::Refused { code, text })
+                    if at_once > 1 && is_channel_limit(code, text.as_bytes()) =>
+                {
+                    at_once = 1;
+                }
+                told => return with_nodes(&self.dialer.nodes, told),
+            }
+        }
     }
 
     async fn told<M: Machine<Output = Option<T>>, T>(

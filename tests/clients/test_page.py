@@ -72,7 +72,7 @@ def test_a_login_is_the_brokers(at, scene):
     stranger = at(user="stranger", ours=False)
     stranger.reads("NOT_ALLOWED - access to vhost")
     right = at()
-    right.reads("State", "Dead-letter queues", "Look into another queue", "publisher up")
+    right.reads("Dead-letter queues", "RabbitMQ", "This proxy")
     assert right.run("document.title") == f"Vhost {via.vhost} · dlx-proxy"
 
 
@@ -80,8 +80,8 @@ def test_from_a_queue_to_a_redrive_that_is_done(at, scene):
     via, dead = scene.via, scene.queue("dead", kind="classic")
     orders, slow = die(scene, (dead,), 6)
     page = at()
-    page.fill("input[name=queue]", dead)
-    page.click("button", "Look")
+    page.fill("input[name=text]", dead)
+    page.click("button", "Search")
     page.reads("Groups", orders, slow, "rejected", "expired", "error 0", "error 1")
     fits(page, "queue")
 
@@ -173,7 +173,7 @@ def test_without_a_mouse(at, scene):
     page.press("Tab")
     assert page.run("document.activeElement.matches('.skip')")
     page.press("Enter")
-    page.tab_to("input[name=queue]")
+    page.tab_to("input[name=text]")
     page.type(dead)
     page.press("Enter")
     page.reads("Groups")

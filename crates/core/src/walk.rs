@@ -23,7 +23,7 @@ use crate::mover::Keep;
 pub use self::ended::{Ended, Failure, Progress, QueueType, REORDERED, Stopped, Summary};
 pub use self::moving::{MOST_AWAY, MOST_HELD, Moved};
 pub(crate) use self::once::Once;
-pub use self::readable::{Answers, Readable};
+pub use self::readable::{AT_ONCE, Answers, Readable};
 pub use self::settings::{Bodies, Bounds, Move, Settings, Task};
 
 mod away;

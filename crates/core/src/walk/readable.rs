@@ -1,12 +1,12 @@
-//! May this user read these queues? One connection asks for all of them, one after another, and takes no message.
+//! May this user read these queues? One connection asks for all of them, some at a time, and takes no message.
 //!
 //! ```text
-//! link up ─▶ channel ─▶ consume, as if it were a stream, without a prefetch ─▶ refused, which closes the channel ─▶ the same for the next queue
+//! link up ─▶ channels ─▶ consume, as if it were a stream, without a prefetch ─▶ refused, which closes the channel ─▶ the same for the next queue
 //! ```
 //! A stream refuses to be consumed without a prefetch, all other queues refuse the argument (S12.4); the broker looks at the rights first. So the
 //! code of the refusal is the answer.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::amqp::STREAM_OFFSET;
@@ -21,8 +21,8 @@ use crate::machine::{Flow, Mono, Now, Role};
 use super::Failure;
 use super::once::Once;
 
-/// Reopened for each question.
-const CHANNEL: ChannelId = ChannelId(1);
+/// Questions at a time, each on a channel that is reopened for the next one: the broker answers them side by side.
+pub const AT_ONCE: u16 = 16;
 
 /// In the order of the queues: `None` if readable, else the reason.
 pub type Answers = Vec<Option<Failure>>;
@@ -36,7 +36,12 @@ type Effects = crate::machine::Effects<Output>;
 #[derive(Debug)]
 pub struct Readable {
     link: Link,
-    left: VecDeque<ShortStr>,
+    queues: Vec<ShortStr>,
+    /// The first queue that was not asked for.
+    next: usize,
+    /// Of which queue each channel asks.
+    open: BTreeMap<ChannelId, usize>,
+    at_once: u16,
     answers: Answers,
     until: Mono,
     once: Once,
@@ -46,32 +51,53 @@ pub struct Readable {
 
 impl Readable {
     /// `within`: limit for all answers.
-    pub fn new(login: Login, queues: Vec<ShortStr>, within: Duration, now: Now) -> Readable {
+    pub fn new(
+        login: Login,
+        queues: Vec<ShortStr>,
+        (at_once, within): (u16, Duration),
+        now: Now,
+    ) -> Readable {
         Readable {
             link: Link::new(Role::Walk, login),
-            left: queues.into(),
-            answers: Vec::new(),
+            answers: vec![None; queues.len()],
+            queues,
+            next: 0,
+            open: BTreeMap::new(),
+            at_once,
             until: now.mono.after(within),
             once: Once::default(),
         }
     }
 
-    fn ask(&mut self, now: Now, fx: &mut Effects) {
-        let Some(queue) = self.left.front() else {
-            return self.once.end(&mut self.link, now, fx);
+    /// The next question on this channel. After the last answer it ends.
+    fn ask(&mut self, channel: ChannelId, now: Now, fx: &mut Effects) {
+        let Some(queue) = self.queues.get(self.next) else {
+            if self.open.is_empty() {
+                self.once.end(&mut self.link, now, fx);
+            }
+            return;
         };
+        self.open.insert(channel, self.next);
+        self.next += 1;
         let mut arguments = TableBuilder::default();
         arguments.longstr(STREAM_OFFSET, b"first");
         let out = fx.broker.build(&[]);
-        reply::channel_open(out, CHANNEL);
-        reply::consume(out, CHANNEL, queue, b"", &arguments.finish());
+        reply::channel_open(out, channel);
+        reply::consume(out, channel, queue, b"", &arguments.finish());
     }
 
-    fn answered(&mut self, answer: Option<Failure>, now: Now, fx: &mut Effects) {
-        if self.left.pop_front().is_some() {
-            self.answers.push(answer);
+    fn answered(
+        &mut self,
+        channel: ChannelId,
+        answer: Option<Failure>,
+        now: Now,
+        fx: &mut Effects,
+    ) {
+        let queue = self.open.remove(&channel);
+        if let Some(slot) = queue.and_then(|queue| self.answers.get_mut(queue)) {
+            *slot = answer;
         }
-        self.ask(now, fx);
+        self.ask(channel, now, fx);
     }
 
     fn fail(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
@@ -93,22 +119,32 @@ impl Linked for Readable {
     }
 
     fn up(&mut self, now: Now, fx: &mut Effects) {
-        self.ask(now, fx);
+        let most = self.at_once.min(self.link.channel_max());
+        let questions = self.queues.len().clamp(1, most.max(1).into());
+        for channel in 1..=questions as u16 {
+            self.ask(ChannelId(channel), now, fx);
+        }
     }
 
     fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
+        let channel = frame.channel;
         match frame.method() {
             Some(MethodId::CHANNEL_CLOSE) => {
                 let (code, text) = frame.closed(fx);
                 let refused = Failure::Refused { code, text };
-                self.answered((code != PRECONDITION_FAILED).then_some(refused), now, fx);
+                self.answered(
+                    channel,
+                    (code != PRECONDITION_FAILED).then_some(refused),
+                    now,
+                    fx,
+                );
             }
             // It may, and what comes of it is put back.
             Some(MethodId::BASIC_CONSUME_OK) => {
                 let out = fx.broker.build(&[]);
-                reply::close(out, CHANNEL, 200, b"Goodbye", MethodId(0, 0));
+                reply::close(out, channel, 200, b"Goodbye", MethodId(0, 0));
             }
-            Some(MethodId::CHANNEL_CLOSE_OK) => self.answered(None, now, fx),
+            Some(MethodId::CHANNEL_CLOSE_OK) => self.answered(channel, None, now, fx),
             _ => {}
         }
         Ok(())

@@ -48,6 +48,8 @@ async fn show(api: &Api, asked: &Asked, all: bool) -> Answered {
     let mut now = api.overview(asked).await?;
     now.redrives.sort_by_key(|shown| shown.ended.is_some());
     let queues = &mut now.queues.dead_letter_queues;
+    // Those have a section of their own.
+    queues.retain(|of| !of.parking || of.messages.is_some_and(|messages| messages > 0));
     queues.sort_by_key(|of| Reverse((of.messages, of.dead_letters)));
     let name = vhost.to_string();
     let content = html! {
@@ -110,10 +112,19 @@ fn totals(vhost: &Vhost, status: &Status) -> Markup {
     let (dead, parked) = (&status.dead_letters, status.parked.iter());
     let parked: usize = parked.map(|one| one.messages).sum();
     let up = text::duration(proxy.uptime_seconds);
+    let handled = status.queues.iter();
+    let some = handled.filter_map(|(name, queues)| Some((*name, queues.filter(|it| *it > 0)?)));
+    let some: Vec<_> = some.collect();
+    let queues = dead.get("queues").copied().flatten().unwrap_or(0);
+    let queues = format!(
+        "{} queue{}",
+        text::number(queues),
+        if queues == 1 { "" } else { "s" }
+    );
     facts(&[
         (
             "Dead letters",
-            html! { b { (count(dead, "messages")) } " in " (count(dead, "queues")) " queues" },
+            html! { b { (count(dead, "messages")) } " in " (queues) },
         ),
         (
             "Died in the last hour",
@@ -131,9 +142,10 @@ fn totals(vhost: &Vhost, status: &Status) -> Markup {
         (
             "Handled queues",
             html! {
-                a href=(paths::handled(vhost)) { @for (at, name) in status.queues.keys().enumerate() {
-                    @if at > 0 { ", " } (count(&status.queues, name)) " " (name)
-                } }
+                a href=(paths::handled(vhost)) {
+                    @if some.is_empty() { "none" }
+                    @for (at, (name, queues)) in some.iter().enumerate() { @if at > 0 { ", " } (text::number(*queues)) " " (name) }
+                }
             },
         ),
         (
@@ -185,7 +197,6 @@ fn row(vhost: &Vhost, now: &Overview, of: &DeadLetterQueue) -> Markup {
         tr {
             td.text data-label="Queue" {
                 a href=(paths::queue(&place)) { (text::name(&of.queue.to_string())) }
-                @if of.parking { " " span.sign { "parked" } }
             }
             td.number data-label="Messages" { (number(of.messages)) }
             td.number data-label="Oldest" { @match of.oldest_seconds { Some(age) => (text::duration(age)), None => span.none { "–" } } }

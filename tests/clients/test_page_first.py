@@ -1,0 +1,86 @@
+"""The first page in a real browser: whether something is wrong, and what; it renews itself, and is in nobody's way."""
+
+import pytest
+
+from console import answer, management, of_vhost
+from lab import until
+from test_page import LOOKS, browser, fits, place  # noqa: F401
+
+
+@pytest.fixture
+def page(browser, own, request):  # noqa: F811
+    if own.via.broker is not request.config.brokers[-1]:
+        pytest.skip("what a browser does is the same in front of each broker")
+    own.restart(management_url=management(own.via), parked_retry="1s")
+    login = own.via.broker.parameters.credentials
+    page = browser.page("http://%s:%d%s" % (*own.proxy.admin, place(own.via)), login.username, login.password)
+    yield page
+    page.close()
+
+
+LINK = "[...document.querySelectorAll('td[data-label=Queue] a')].find((one) => one.textContent === 'own-dead')"
+
+
+def test_it_says_what_is_wrong_and_renews_itself(page, own):
+    until(lambda: answer(own.via, of_vhost(own.via, "/status"))["healthy"], "it is ready")
+    page.reads("Nothing is wrong.", "No message died", "No redrives yet.", "Updated")
+    fits(page, "first-empty")
+    dead, loaded = own.queue("dead"), page.loaded
+    own.die(own.queue("one", dlx="", dlk=dead), *[b"m"] * 3)
+    own.die(own.queue("two", dlx="own-nowhere"), *[b"m"] * 2)
+    page.reads("1 problem needs attention.", "The parking queue holds 2 messages: exchange own-nowhere does not exist.", "Declare it, and they go out by themselves.")
+    page.until(lambda: any("3 deaths in 60 minutes" in (chart or "") for chart in page.run("[...document.querySelectorAll('td[data-label=Trend] svg')].map((one) => one.getAttribute('aria-label'))")), "the trend of the dead-letter queue")
+    page.reads(dead, "3 in ")
+    fits(page, "first-problem")
+    status = answer(own.via, of_vhost(own.via, "/status"))
+    assert status["broker"]["version"] == own.via.broker.version and status["proxy"]["ready"]
+    assert status["queues"]["full"] == 2 and status["retries"] == {"waiting": 0}
+    # The missing exchange is declared: the messages go, and the page says so by itself.
+    behind = own.queue("behind")
+    own.channel.exchange_declare("own-nowhere", "fanout")
+    own.channel.queue_bind(behind, "own-nowhere")
+    try:
+        page.reads("Nothing is wrong.")
+    finally:
+        own.channel.exchange_delete("own-nowhere")
+    assert page.loaded == loaded and not page.problems
+
+
+def test_what_somebody_does_is_not_disturbed(page, own):
+    dead = own.queue("dead")
+    own.die(own.queue("one", dlx="", dlk=dead), b"m")
+    page.until(lambda: page.run(f"Boolean({LINK})"), "the queue")
+    page.run(f"{LINK}.focus(), document.querySelector('details').open = true, window.before = document.querySelector('.facts'), 1")
+    page.until(lambda: not page.run("window.before.isConnected"), "it was renewed")
+    assert page.run("document.activeElement.textContent") == dead
+    assert page.run("document.querySelector('details').open")
+    page.fill("input[name=text]", dead[:3])
+    page.run("window.before = document.querySelector('.facts'), 1")
+    page.until(lambda: not page.run("window.before.isConnected"), "it was renewed")
+    page.type(dead[3:])
+    page.press("Enter")
+    page.reads(f"Queue {dead}")
+    page.fill("input[name=text]", "order 17")
+    page.press("Enter")
+    page.reads("Search for order 17", dead, "messages with this text")
+    fits(page, "search", LOOKS[:1] + LOOKS[-1:])
+    page.click("a", "messages with this text")
+    page.reads("Messages in")
+    assert page.run("document.querySelector('input[name=body]').value") == "order 17"
+    page.click(".trail a", "vhost")
+    page.click("a", "full")
+    page.reads("Handled queues", own.name("one"), "taken-over")
+    fits(page, "handled", LOOKS[:1] + LOOKS[-1:])
+    # Times: UTC, or those of this machine.
+    page.click("button", "Times: UTC")
+    page.reads("Times: local", selector="footer")
+    page.run("document.body.dispatchEvent(new Event('beforeunload', { bubbles: true })), 1")
+    assert page.run("getComputedStyle(document.body, '::before').animationName") == "waits", "what takes long shows that it goes on"
+
+
+def test_a_lost_connection_is_said(page, own):
+    page.reads("Updated")
+    own.proxy.stop()
+    page.reads("Connection lost, last answer")
+    assert page.run("document.querySelector('[data-renew]').className").split() == ["renewed", "problem"]
+    fits(page, "first-lost", LOOKS[:1])
