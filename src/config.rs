@@ -55,6 +55,7 @@ pub struct Config {
     #[serde(serialize_with = "none_as_empty")]
     pub admin_tls: Option<SocketAddr>,
     pub admin_api: bool,
+    pub admin_edit: bool,
     pub upstream: Upstream,
     /// Whether connections to the broker begin with a PROXY header.
     pub upstream_proxy_protocol: Told,

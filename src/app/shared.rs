@@ -153,6 +153,7 @@ impl<'a> Shared<'a> {
             known: self.known.clone(),
             readiness: self.readiness.clone(),
             vhosts: config.vhosts.iter().cloned().collect(),
+            edits: config.admin_edit,
         }
     }
 

@@ -40,6 +40,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         admin: c.get("admin", address_or_none),
         admin_tls: c.get("admin-tls", address_or_none),
         admin_api: c.get("admin-api", yes_or_no),
+        admin_edit: c.get("admin-edit", yes_or_no),
         upstream: c.get_secret("upstream", upstream),
         upstream_proxy_protocol: c.get("upstream-proxy-protocol", word),
         upstream_order: c.get("upstream-order", word),

@@ -82,7 +82,8 @@ impl Redrives {
         }
         let id = begun?;
         let (login, queue, to) = (&order.login, &order.queue, order.to());
-        info!(redrive = id, vhost = %login.vhost, %queue, by = %login.user, to, "redrive begun");
+        let edits = order.to.as_ref().is_some_and(|to| to.edit.is_some());
+        info!(redrive = id, vhost = %login.vhost, %queue, by = %login.user, to, edits, "redrive begun");
         let (redrives, stopped) = (self.clone(), self.drain.stopped(Phase::Sessions));
         self.drain.spawn(Phase::Sessions, async move {
             let Some(walking) = walking else { return };
@@ -121,6 +122,17 @@ impl Redrives {
         if never {
             over.cancelled().await;
         }
+        self.result(id)
+    }
+
+    /// Done when it ended.
+    pub async fn over(&self, id: u64) -> Option<Result<Shown, Failure>> {
+        let (_, over) = self.book().watch(id)?;
+        over.cancelled().await;
+        self.result(id)
+    }
+
+    fn result(&self, id: u64) -> Option<Result<Shown, Failure>> {
         let book = self.book();
         match book.failure(id) {
             Some(failure) => Some(Err(failure)),

@@ -116,6 +116,15 @@ def order(scene, queue, what="redrives", status=202, user=None, **parameters):
     return begun
 
 
+def edit(scene, queue, letter, status=200, user=None, parameters=(), **change):
+    """Changes a message and sends it back: the answer."""
+    file = json.dumps(change).encode()
+    path = of_queue(scene.via, queue, f"/dead-letters/{letter['id']}/edit")
+    said, answer, _ = ask(scene.via, path, user, parameters=parameters, method="POST", file=file)
+    assert said == status, answer
+    return answer
+
+
 def ended(scene, begun):
     """How it ended."""
     state = lambda: answer(scene.via, of_vhost(scene.via, f"/redrives/{begun['id']}"))

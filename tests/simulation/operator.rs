@@ -113,6 +113,7 @@ impl Operator {
             to,
             keep_history: keeps_history,
             by: short(&format!("{BY}{}", self.last)),
+            edit: None,
         });
         let order = Order {
             login: Login {

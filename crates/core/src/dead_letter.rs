@@ -14,6 +14,7 @@ mod bridge;
 mod cycle;
 pub mod delivery_time;
 mod disposal;
+pub mod edited;
 mod headers;
 mod history;
 pub mod imported;

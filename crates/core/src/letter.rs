@@ -9,6 +9,7 @@ use crate::amqp::properties::Properties;
 use crate::amqp::table::{Table, Value};
 use crate::dead_letter::delivery_time::shown_name;
 
+mod change;
 mod deaths;
 mod error;
 mod filter;
@@ -24,6 +25,7 @@ mod time;
 mod view;
 mod waiting;
 
+pub use change::{Change, NoChange};
 pub use deaths::Death;
 pub use error::ErrorHeaders;
 pub use error::beginning;

@@ -8,7 +8,7 @@
 //! - `GET /api/v1/vhosts/{vhost}/dead-letter-queues` lists the queues that dead letters went to
 //! - `GET /api/v1/vhosts/{vhost}/queues` lists the queues that the proxy handles, and how
 //! - `GET /api/v1/vhosts/{vhost}/status` tells how the vhost stands
-//! - [`redrives`] has what moves them, [`deaths`] the last ones of a vhost
+//! - [`redrives`] has what moves them, [`edits`] what changes one, [`deaths`] the last ones of a vhost
 //!
 //! Names in the path are percent-encoded bytes: the vhost `/` is `%2F`. What is no answer is a problem as of RFC 9457.
 
@@ -47,6 +47,7 @@ use crate::walk::Bodies;
 
 mod deaths;
 mod description;
+mod edits;
 mod files;
 pub(super) mod handled;
 pub(super) mod queues;
@@ -74,6 +75,8 @@ pub struct Api {
     pub known: Known,
     pub readiness: Readiness,
     pub vhosts: Arc<[Vhost]>,
+    /// `admin-edit`.
+    pub edits: bool,
 }
 
 pub(super) fn router(api: Api) -> Router {
@@ -83,6 +86,7 @@ pub(super) fn router(api: Api) -> Router {
         .routes(routes!(groups))
         .routes(routes!(show))
         .merge(redrives::router())
+        .routes(routes!(edits::edit))
         .routes(routes!(files::export))
         .routes(routes!(files::import))
         .routes(routes!(handled::list_handled))

@@ -106,6 +106,18 @@ pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, P
     })
 }
 
+/// The message of a path.
+pub(super) fn one(id: &[u8]) -> Result<Filter, Problem> {
+    let id = String::from_utf8_lossy(id).into_owned();
+    let id = id
+        .parse()
+        .map_err(|problem| bad(format_args!("{id}: {problem}")))?;
+    Ok(Filter {
+        ids: vec![id],
+        ..Filter::default()
+    })
+}
+
 // === impl Wanted ===
 
 impl Wanted {
@@ -184,17 +196,11 @@ impl Counted {
 
 impl Found {
     pub(super) fn new(id: &[u8], errors: ErrorHeaders) -> Result<Found, Problem> {
-        let id = String::from_utf8_lossy(id).into_owned();
-        let id = id
-            .parse()
-            .map_err(|problem| bad(format_args!("{id}: {problem}")))?;
-        let filter = Filter {
-            ids: vec![id],
-            ..Filter::default()
-        };
-        let wanted = Wanted { filter, errors };
         Ok(Found {
-            wanted,
+            wanted: Wanted {
+                filter: one(id)?,
+                errors,
+            },
             detail: None,
         })
     }

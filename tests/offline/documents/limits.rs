@@ -9,11 +9,12 @@ use super::super::text_of;
 use super::found;
 
 /// Settings that bound nothing.
-const OTHERS: [&str; 34] = [
+const OTHERS: [&str; 35] = [
     "listen",
     "listen-proxy-protocol",
     "admin",
     "admin-api",
+    "admin-edit",
     "upstream",
     "upstream-proxy-protocol",
     "upstream-order",

@@ -25,6 +25,8 @@ pub const BCC: &[u8] = b"x-dlx-proxy-bcc";
 pub const CC: &[u8] = b"x-dlx-proxy-cc";
 /// An `x-opt-delivery-time` disabled in a queue of the proxy; see `delivery_time`.
 pub const DELIVERY_TIME: &[u8] = b"x-dlx-proxy-deliver";
+/// The last change by a user; see `edited`.
+pub const EDITED: &[u8] = b"x-dlx-proxy-edited";
 /// Queues passed automatically; see `cycle`.
 pub const LAP: &[u8] = b"x-dlx-proxy-lap";
 /// Number of redrives, for people; see `redrive`.

@@ -22,6 +22,7 @@ use crate::amqp::properties::{Properties, Property};
 use crate::amqp::table::{Table, Value};
 use crate::machine::{Publication, Purpose, Reason, Wall};
 
+use super::edited::Edited;
 use super::headers::{self, HeaderEdit, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH};
 use super::history::{self, Entry};
 use super::mark;
@@ -52,6 +53,7 @@ pub struct Redrive {
     pub to: Destination,
     pub keep_history: bool,
     pub by: ShortStr,
+    pub edit: Option<Edited>,
 }
 
 #[derive(Clone, Copy)]
@@ -110,6 +112,10 @@ impl Redrive {
         now: Wall,
     ) -> Result<Sent, Stays> {
         let Itself { content, way_back } = of.itself(here)?;
+        let content = match &self.edit {
+            Some(edit) => edit.of(&content, &self.by, now)?,
+            None => content,
+        };
         let properties = Properties::parse(&content.properties)?;
         let table = Table(properties.headers().unwrap_or_default());
         table.check()?;
@@ -201,8 +207,10 @@ impl Redrive {
             remembered::restore(&mut edit, table)?;
         }
         edit.table(REDRIVEN, &mark::counted(table, &self.by, now));
-        let stays =
-            |name: &[u8]| bcc_counts && name == private::BCC || name == private::DELIVERY_TIME;
+        let stays = |name: &[u8]| {
+            bcc_counts && name == private::BCC
+                || [private::DELIVERY_TIME, private::EDITED].contains(&name)
+        };
         let goes = |name: &[u8]| {
             name.starts_with(private::PREFIX) && !stays(name)
                 || [PARKED_EXCHANGE, PARKED_CAUSE].contains(&name)

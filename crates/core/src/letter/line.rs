@@ -62,13 +62,26 @@ impl Line {
         if body.cut {
             return Err(NoLine::Cut);
         }
-        let bytes = |name, digits: &str| text::of_hex(digits).ok_or(NoLine::Hex(name));
         Ok(Content {
             properties: bytes("raw-properties", &raw_properties)?.into(),
-            body: match body.encoding {
-                Encoding::Text | Encoding::Json => Bytes::from(body.text),
-                Encoding::Hex => bytes("body", &body.text)?.into(),
-            },
+            body: body.bytes()?,
+        })
+    }
+}
+
+fn bytes(name: &'static str, digits: &str) -> Result<Vec<u8>, NoLine> {
+    text::of_hex(digits).ok_or(NoLine::Hex(name))
+}
+
+// === impl Body ===
+
+impl Body {
+    /// # Errors
+    /// When its digits are none.
+    pub(super) fn bytes(self) -> Result<Bytes, NoLine> {
+        Ok(match self.encoding {
+            Encoding::Text | Encoding::Json => Bytes::from(self.text),
+            Encoding::Hex => bytes("body", &self.text)?.into(),
         })
     }
 }

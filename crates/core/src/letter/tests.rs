@@ -9,6 +9,7 @@ use crate::link::peer::with_headers;
 
 use super::{BodyHash, Letter};
 
+mod change;
 mod filter;
 mod groups;
 mod hostile;

@@ -93,6 +93,7 @@ pub struct Body {
     /// The body, or the part of it that was kept.
     pub text: String,
     /// There is more of it.
+    #[serde(default)]
     pub cut: bool,
 }
 

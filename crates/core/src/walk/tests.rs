@@ -48,6 +48,7 @@ fn redrive() -> Move {
             to: Destination::Queue(name("orders")),
             keep_history: true,
             by: name("operator"),
+            edit: None,
         }),
         rejects: false,
         own_user: name("proxy"),

@@ -56,8 +56,13 @@ pub(super) fn router() -> OpenApiRouter<Api> {
 /// Sends messages back to the queues that they died in, or to another place.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/queues/{queue}/redrives", tag = "redrives", params(OfQueue, Filters, Pace, To), responses((status = ACCEPTED, body = Shown, description = "It has begun"), (status = OK, body = Answer<Grouped>, description = "Of a dry run")))]
 async fn redrive(State(api): State<Api>, mut asked: Asked) -> Answered {
+    let to = sent(&mut asked)?;
+    api.begin(asked, Some(to)).await
+}
+
+pub(super) fn sent(asked: &mut Asked) -> Result<Redrive, Problem> {
     let parameters = &mut asked.parameters;
-    let to = Redrive {
+    Ok(Redrive {
         to: destination(parameters)?,
         keep_history: parameters
             .read("history", |text| match text {
@@ -67,8 +72,8 @@ async fn redrive(State(api): State<Api>, mut asked: Asked) -> Answered {
             })?
             .unwrap_or(true),
         by: asked.who.user().clone(),
-    };
-    api.begin(asked, Some(to)).await
+        edit: None,
+    })
 }
 
 /// Removes messages for good.
@@ -135,7 +140,7 @@ async fn cancel(api: State<Api>, asked: Asked) -> Answered {
     api.change(asked, Verb::Cancel).await
 }
 
-fn there_is_none() -> Problem {
+pub(super) fn there_is_none() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "there is no such redrive")
 }
 
@@ -169,22 +174,27 @@ impl Api {
             counted.matched = counted.matched.min(most.unwrap_or(u64::MAX));
             return json(&counted);
         }
-        // Before anything is said of what is at work there: only those hear of it who may read the queue. It also keeps those from the list of
-        // redrives, and from the log, whom the broker does not let in.
-        self.looks.must_read(&asked).await?;
-        // What a look holds would be left out.
-        let _turn = self.looks.turn_at(&asked.place).await?;
-        let attempt = self.looks.attempt(&asked);
-        let Asked { who, place, .. } = asked;
         let order = Order {
-            login: who.login(place.vhost),
-            queue: place.queue,
+            login: asked.who.clone().login(asked.place.vhost.clone()),
+            queue: asked.place.queue.clone(),
             filter: wanted.filter,
             most: most.unwrap_or(u64::MAX),
             per_second: rate.and_then(NonZeroU32::new),
             held: MOST_HELD,
             to,
         };
+        let answer: Response = json(&self.start(&asked, order).await?)?;
+        Ok((StatusCode::ACCEPTED, answer).into_response())
+    }
+
+    /// Done when the broker has let the user in.
+    pub(super) async fn start(&self, asked: &Asked, order: Order) -> Result<Shown, Problem> {
+        // Before anything is said of what is at work there: only those hear of it who may read the queue. It also keeps those from the list of
+        // redrives, and from the log, whom the broker does not let in.
+        self.looks.must_read(asked).await?;
+        // What a look holds would be left out.
+        let _turn = self.looks.turn_at(&asked.place).await?;
+        let attempt = self.looks.attempt(asked);
         let begun = self.redrives.begin(order);
         let id = begun.map_err(|why| match &why {
             NotBegun::Busy(_) => Problem::new(StatusCode::CONFLICT, why.to_string()),
@@ -194,8 +204,7 @@ impl Api {
         let under_way = self.redrives.under_way(id).await;
         let under_way = under_way.ok_or_else(there_is_none)?;
         self.looks.came(attempt, under_way.as_ref().err());
-        let answer: Response = json(&under_way?)?;
-        Ok((StatusCode::ACCEPTED, answer).into_response())
+        Ok(under_way?)
     }
 
     /// Redrives of the vhost that the user may see, and the number of queues not checked for that.

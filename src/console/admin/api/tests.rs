@@ -26,6 +26,7 @@ const VHOST: &str = "/api/v1/vhosts/%2F";
 const LIST: &str = "/api/v1/vhosts/%2F/queues/dead/dead-letters";
 /// [`deaths::lenient`] lets every user read it.
 const MINE: &str = "/api/v1/vhosts/%2F/queues/mine";
+const EDIT: &str = "MINE/dead-letters/0123456789abcdef/edit";
 const REFUSED: &str = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN.";
 const FAR: &str = "192.0.2.1";
 const LONG: Duration = Duration::from_secs(20);
@@ -157,6 +158,7 @@ fn request(line: &str) -> (&str, Request) {
     let (path, method) = (words.pop().expect("a path"), words.pop().expect("a method"));
     let path = path
         .replacen("VHOST", VHOST, 1)
+        .replacen("EDIT", EDIT, 1)
         .replacen("MINE", MINE, 1)
         .replacen("LIST", LIST, 1);
     let mut request = change(&path);
@@ -176,6 +178,8 @@ fn request(line: &str) -> (&str, Request) {
             ("referer", url) => put(&mut request, "referer", url),
             ("live", _) => put(&mut request, "accept", "text/event-stream"),
             ("plain", _) => drop(request.headers_mut().remove(OWN_HEADER)),
+            ("json", json) => *request.body_mut() = Body::from(json.to_owned()),
+            ("large", _) => *request.body_mut() = Body::from(vec![b' '; (2 << 20) + 1]),
             _ => panic!("{option}"),
         }
     }
@@ -225,6 +229,9 @@ fn seen(body: &str, head: &Response<()>) -> String {
 async fn requests_are_answered_as_the_table_says() {
     let (away, _) = served(&nowhere());
     let (lenient_api, _) = served(&lenient().await);
+    let mut edits = lenient().await;
+    edits.admin_edit = true;
+    let (editing, _) = served(&edits);
     let (full_api, met) = served(&full(lenient().await));
     let (strict, _) = served(&full(refusing(403, REFUSED).await));
     let (no_vhost, _) = served(&refusing(530, "NOT_ALLOWED - vhost <x> not found").await);
@@ -237,6 +244,7 @@ async fn requests_are_answered_as_the_table_says() {
         let api = match broker {
             "away" => &away,
             "lenient" => &lenient_api,
+            "editing" => &editing,
             "full" => &full_api,
             "strict" => &strict,
             "no-vhost" => &no_vhost,

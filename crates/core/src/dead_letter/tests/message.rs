@@ -168,7 +168,7 @@ pub(super) fn build(line: &str) -> Message {
 }
 
 /// A member of this name whose value is written as `code:value`.
-fn typed(name: &[u8], value: &str) -> Vec<u8> {
+pub(super) fn typed(name: &[u8], value: &str) -> Vec<u8> {
     let (code, value) = value.split_once(':').expect("a type and a value");
     let number = || value.parse::<i128>().expect("a number");
     let bytes = match code {

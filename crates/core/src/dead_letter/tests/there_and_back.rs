@@ -198,7 +198,7 @@ proptest! {
         hidden in any::<bool>(),
         keep_history in any::<bool>(),
     ) {
-        let redrive = Redrive { to: Destination::Source, keep_history, by: name("ann") };
+        let redrive = Redrive { to: Destination::Source, keep_history, by: name("ann"), edit: None };
         for dialect in DIALECTS {
             let key = keyed.then_some("dead");
             let first = rejected(&message, key, dialect);
@@ -269,7 +269,7 @@ proptest! {
         };
         let exchange = Destination::Exchange { exchange: name("e"), routing_key: None };
         for to in [Destination::Source, Destination::Queue(name("b")), exchange] {
-            let redrive = Redrive { to, keep_history, by: ShortStr::EMPTY };
+            let redrive = Redrive { to, keep_history, by: ShortStr::EMPTY, edit: None };
             for dialect in DIALECTS {
                 for content in [&readable, &unreadable] {
                     if let Ok(content) = sent_back(&redrive, (&by, &by), content, dialect) {

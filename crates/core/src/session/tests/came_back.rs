@@ -300,6 +300,7 @@ fn sent_back() -> Message {
         to: Destination::Source,
         keep_history: false,
         by: ShortStr::copy(b"ann").expect("short"),
+        edit: None,
     };
     let sent = redrive.publication(&of, &here, Wall::default());
     let sent = sent.expect("it has a queue").publication;
