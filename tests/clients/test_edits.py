@@ -97,7 +97,7 @@ def test_a_proxy_that_is_killed_before_the_confirm_leaves_the_original(own):
     answer = edit(own, dead, letter, 202, parameters=[("to-queue", other)], body=GOOD)
     assert (answer["state"], answer["gone"]) == ("running", 0), answer
     own.has(other, 1)
-    own.proxy.process.kill()
+    own.proxy.kill()
     own.has(dead, 1)
     assert {body for *_, body in own.all_of(other, 1)} == {GOOD["text"].encode()}
     own.address = usual

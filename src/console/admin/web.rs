@@ -24,6 +24,7 @@ use super::problem::Problem;
 mod assets;
 mod charts;
 mod handled;
+mod edit;
 mod letters;
 mod live;
 mod message;

@@ -85,7 +85,10 @@ impl Change {
         Ok(Edited {
             body: body.map(Body::bytes).transpose()?,
             headers: table.finish(),
-            removed: remove.iter().map(|it| named(it)).collect::<Result<_, _>>()?,
+            removed: remove
+                .iter()
+                .map(|it| named(it))
+                .collect::<Result<_, _>>()?,
         })
     }
 }

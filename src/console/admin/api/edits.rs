@@ -25,11 +25,7 @@ const MOST: usize = 2 << 20;
 
 /// Changes one message, and sends it back. Only where `admin-edit` is on.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/{id}/edit", tag = "redrives", params(OfQueue, ("id" = String, Path, description = "The message, as a list names it"), To), request_body = Change, responses((status = OK, body = Shown, description = "It has gone"), (status = ACCEPTED, body = Shown, description = "It goes")))]
-pub(super) async fn edit(
-    State(api): State<Api>,
-    mut asked: Asked,
-    request: Request,
-) -> Answered {
+pub(super) async fn edit(State(api): State<Api>, mut asked: Asked, request: Request) -> Answered {
     let mut to = sent(&mut asked)?;
     asked.end()?;
     let filter = listing::one(&asked.place.last)?;

@@ -23,7 +23,11 @@ pub(super) static SCRIPT: LazyLock<Asset> =
 pub(super) static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon", "svg", "image/svg+xml", include_str!("icon.svg")));
 
-const SCRIPTS: &str = concat!(include_str!("script.js"), include_str!("refresh.js"));
+const SCRIPTS: &str = concat!(
+    include_str!("script.js"),
+    include_str!("refresh.js"),
+    include_str!("edit.js")
+);
 const FOR_GOOD: &str = "public, max-age=31536000, immutable";
 
 // === impl Asset ===

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::super::api::{Asked, shown};
 use super::page::{Trail, notes, page};
-use super::{Answered, Api, moving, paths, text, told};
+use super::{Answered, Api, edit, moving, paths, text, told};
 use crate::letter::{Body, Encoding};
 
 const FACTS: &str = "position,source-queue,reason,died-at,deaths,redriven,exchange,routing-key,error,redelivered,parked-for,parked-cause";
@@ -42,6 +42,7 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
             (told::facts(&detail.properties, ""))
         }
         (moving::forms(&place, &id, &moving::Meant::One))
+        (edit::form(&api, &place, detail))
     };
     let path = paths::message(&place, &letter.id);
     Ok(page(
