@@ -16,9 +16,9 @@ help: ## list the targets
 # === use it
 
 .PHONY: run demo
-run: ## a private RabbitMQ, the proxy in front of it, three dead letters through it; until Ctrl-C
+run: ## a private RabbitMQ, the proxy in front of it, messages that fail, and the page to look at them; until Ctrl-C
 	@deploy/run.sh run
-demo: ## the same, and exit: 0 if the three dead letters were right
+demo: ## the same, and exit: 0 if no message was lost
 	@deploy/run.sh demo
 
 .PHONY: deb
@@ -28,7 +28,7 @@ deb: ## the Debian package, in target/debian
 
 # === test it
 
-.PHONY: check test soak setup fmt fmt-check lint doc quick unit fuzz simulate broker differential generated faults faults-once cluster cluster-once clients languages coverage bench bench-once pairs deploy-check container-test kubernetes-test monitoring-test audit
+.PHONY: check test soak setup fmt fmt-check lint doc quick unit fuzz simulate broker differential generated faults faults-once cluster cluster-once clients languages coverage bench bench-once pairs deploy-check container-test kubernetes-test monitoring-test audit screenshots readability
 check: fmt lint quick ## the inner loop, in two minutes: format, lints, all tests that need no broker
 test: ## everything that CI checks
 	@tests/lab/test.sh
@@ -114,6 +114,11 @@ deploy-check: setup ## container and systemd files, alert rules: do they parse, 
 container-test: PROFILE ?= dist
 container-test: setup ## image, Compose file and Debian package run in a Docker engine of their own; skipped without root. T="-k kill" chooses; PROFILE=quick compiles faster
 	PROFILE=$(PROFILE) tests/lab/container-test.sh $(T)
+readability: setup ## is what users read first easy to read? By textstat
+	.lab/venv/bin/python tests/lab/readability.py
+screenshots: setup ## the pictures of README.md, from a real run
+	$(CARGO) build
+	$(WITH_BROKERS) --plugins rabbitmq_management python tests/lab/screenshots.py
 audit: ## known flaws of the dependencies, by cargo-audit if it is installed; its database is on github.com
 	@if command -v cargo-audit; then $(CARGO) audit && $(CARGO) audit --file fuzz/Cargo.lock; else echo 'skipped: cargo install cargo-audit'; fi
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# `make run` and `make demo`: a broker, the proxy in front of it, and three dead letters through both.
+# `make run` and `make demo`: a broker, the proxy in front of it, and messages that fail. The proxy is killed in between; no message may be lost.
 #
-#   run.sh run     stays until Ctrl-C, which ends all that was started
-#   run.sh demo    ends by itself: 0 if the three dead letters were seen and right
+#   run.sh run     stays until Ctrl-C, which ends all that was started. Its queues `demo.*` stay in the broker, with dead letters to look at
+#   run.sh demo    ends by itself: 0 if all was as it should be
 #
 # The broker is UPSTREAM if that is set; else a RabbitMQ started privately on a free loopback port: the installed one, else
 # Debian's package unpacked into .lab/ (no root needed, no service started), else a Docker container.
@@ -15,12 +15,13 @@ set -euo pipefail
 mode=${1:?run or demo}
 listen=${LISTEN:-127.0.0.1:5673} admin=${ADMIN:-127.0.0.1:15673}
 log=$lab/$mode.log node=$lab/nodes/$$/run
-proxy='' container=''
+proxy='' container='' demo=''
 
 # === leave nothing running
 
 stop() {
   trap '' INT TERM HUP
+  if [[ -n $demo ]]; then kill "$demo" 2>/dev/null || true; fi
   if [[ -n $proxy ]]; then
     kill -TERM "$proxy" 2>/dev/null || true
     wait_until 15 ended "$proxy" || kill -KILL "$proxy" 2>/dev/null || true
@@ -79,10 +80,29 @@ ready() { # the admin port says so, once the links to the broker are up
 ready_or_ended() { ready || ended "$proxy"; }
 start_proxy() {
   # By environment: a password on a command line is everybody's to read.
-  DLX_PROXY_UPSTREAM=$upstream DLX_PROXY_LISTEN=$listen DLX_PROXY_ADMIN=$admin setsid "$binary" run </dev/null >"$log" 2>&1 &
+  DLX_PROXY_UPSTREAM=$upstream DLX_PROXY_LISTEN=$listen DLX_PROXY_ADMIN=$admin setsid "$binary" run </dev/null >>"$log" 2>&1 &
   proxy=$!
   wait_until 60 ready_or_ended || { show_log; die "the proxy is not ready after 60 s (http://$admin/readyz)"; }
   ! ended "$proxy" || { show_log; die 'the proxy ended'; }
+}
+
+# === the demonstration: kills the proxy while messages wait for a retry
+
+demonstrate() {
+  local line killed='' options=()
+  [[ $mode != run ]] || options=(--keep)
+  exec 4< <(exec "$binary" demo --url "$through" "${options[@]}" </dev/null)
+  demo=$!
+  while IFS= read -r line <&4; do
+    echo "$line"
+    [[ $line == *'wait for their second retry' ]] || continue
+    kill -KILL "$proxy"
+    wait "$proxy" 2>/dev/null || true
+    echo '         kill -9 of dlx-proxy, and a new start'
+    start_proxy
+    killed=yes
+  done
+  wait "$demo" && [[ -n $killed ]]
 }
 
 for address in "$listen" "$admin"; do
@@ -90,10 +110,13 @@ for address in "$listen" "$admin"; do
     die "port ${address##*:} is in use, perhaps by another dlx-proxy. Choose others: make $mode LISTEN=127.0.0.1:5674 ADMIN=127.0.0.1:15674"
 done
 mkdir -p "$lab"
+: >"$log"
 cd "$top"
-# A debug build takes a third of a release build's time, and three dead letters are no benchmark.
+# A debug build takes a third of a release build's time, and a demonstration is no benchmark.
 binary=${DLX_TEST_PROXY:-}
 if [[ -z $binary ]]; then
+  # Only a debug build can be told so. Others try parked messages again each minute.
+  if [[ ${PROFILE:-dev} == dev ]]; then export DLX_PROXY_PARKED_RETRY=2s; fi
   cargo build --profile "${PROFILE:-dev}" --bin dlx-proxy
   binary=${CARGO_TARGET_DIR:-target}/$([[ ${PROFILE:-dev} == dev ]] && echo debug || echo "$PROFILE")/dlx-proxy
 fi
@@ -102,23 +125,27 @@ start_proxy
 
 # The same user, password and vhost, another address.
 through=$(sed -E "s#^(amqps?://([^@/]*@)?)[^/?]*#\1$listen#; s#^amqps:#amqp:#" <<<"$upstream")
-code=0
-"$binary" demo --url "$through" || code=$?
-if [[ $code != 0 ]]; then
+if ! demonstrate; then
   show_log
-  die "the demonstration failed (exit code $code); the broker was $broker"
+  die "the demonstration failed; the broker was $broker"
 fi
 [[ $mode == run ]] || exit 0
 
-if [[ -n ${UPSTREAM:-} ]]; then through="amqp://$listen, with the user, password and vhost of your broker"; fi
+login='guest, password guest'
+if [[ -n ${UPSTREAM:-} ]]; then
+  login='a user of your broker'
+  through="amqp://$listen, with the user, password and vhost of your broker"
+fi
 trap 'exit 0' INT
 cat <<EOF
 
+  page      http://$admin  (log in as $login)
   clients   $through
-  admin     http://$admin  (/metrics, /healthz, /readyz)
   broker    $broker
   log       $log
 
+Try: $binary dead-letters groups --queue demo.dead
+     $binary dead-letters redrive --queue demo.dead --dry-run
 Ctrl-C ends all of it.
 EOF
 code=0

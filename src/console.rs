@@ -4,7 +4,7 @@
 //! - [`redrives`]: dead letters that are sent back, or removed
 //! - [`cli`]: the command line
 //! - [`dead_letters`]: the commands that ask the API of a running proxy
-//! - [`doctor`]: what is to be done before it goes live · [`retries`]: what waits for a retry · [`demo`]: three dead letters through a proxy
+//! - [`doctor`]: what is to be done before it goes live · [`retries`]: what waits for a retry · [`demo`]: what RabbitMQ alone would lose, through a proxy
 //! - [`connection`]: lapin, for the commands that need no proxy
 
 pub mod admin;

@@ -80,7 +80,7 @@ fn carry_out(command: Command, query: Query) -> anyhow::Result<ExitCode> {
             folder: Some(folder),
         } => cli::papers::pages(&folder)?,
         Command::Doctor(asked) => return examine(&asked),
-        Command::Demo(arguments) => demonstrate(arguments)?,
+        Command::Demo(cli::Demo { url, keep }) => runtime()?.block_on(demo::run(&url, keep))?,
         Command::Healthcheck(settings) => healthcheck(settings)?,
         Command::Queues(asked) => {
             let place = &asked.place;
@@ -154,13 +154,6 @@ async fn serve(app: App, drain: Drain) {
             "ended before all was settled; the broker keeps what is not"
         ),
     }
-}
-
-fn demonstrate(cli::Demo { url, printing }: cli::Demo) -> anyhow::Result<()> {
-    let found = runtime()?.block_on(demo::run(&url))?;
-    let list = Some(&dead_letters::DEMO);
-    print_said(Said::of(&found.seen(), &printing, list)?)?;
-    found.check().map_err(Into::into)
 }
 
 fn examine(asked: &cli::Doctor) -> anyhow::Result<ExitCode> {

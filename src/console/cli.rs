@@ -27,7 +27,7 @@ Examples:
   dlx-proxy config default > dlx-proxy.toml              every setting, explained
   dlx-proxy config check --config dlx-proxy.toml         what is in force, or every mistake
   dlx-proxy doctor --config dlx-proxy.toml               what to change at the broker
-  dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 three dead letters, checked
+  dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 retries and late targets, checked
   dlx-proxy queues                                       which queues it handles, wholly or in part, and why
   dlx-proxy dead-letters groups --queue dead             dead letters of a queue, by source, reason and error
   dlx-proxy dead-letters redrive --queue dead            send them back to the queues that they died in
@@ -69,7 +69,7 @@ pub enum Command {
     /// Examine the broker, the permissions of users and this machine, and say what to change (exit code 64)
     #[command(after_help = doctor::AFTER_DOCTOR)]
     Doctor(Doctor),
-    /// Let three messages die through a proxy, show their dead letters, and check them
+    /// Let messages fail through a proxy in ways that RabbitMQ alone would not survive, and check that none is lost
     Demo(Demo),
     /// Ask a running proxy whether it is ready (exit code 0 or 1)
     Healthcheck(AdminPort),
@@ -132,8 +132,9 @@ pub struct Demo {
         default_value = "amqp://guest:guest@127.0.0.1:5673"
     )]
     pub url: String,
-    #[command(flatten)]
-    pub printing: Printing,
+    /// Leave its queues and dead letters in the broker, to look at
+    #[arg(long)]
+    pub keep: bool,
 }
 
 /// Prints help or the usage error. A misplaced URL is shown without its password.

@@ -59,12 +59,6 @@ pub const RELEASED: List = List {
     more: "",
 };
 
-pub const DEMO: List = List {
-    name: "dead-letters",
-    usual: "queue,reason,count,exchange,routing-keys,time",
-    more: "",
-};
-
 #[derive(Debug, Error)]
 pub enum Failed {
     #[error(transparent)]

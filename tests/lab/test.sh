@@ -106,7 +106,7 @@ if [[ $# != 0 ]]; then
 else
   # Of what seeds draw, enough that a rule which is broken shows; what is rare is for `make soak`.
   # These compile, ...
-  at_once 2 'setup, container-test PROFILE=quick' 'fmt-check, lint, doc, unit, simulate SEEDS=200 PROFILE=test, bench-once, languages'
+  at_once 2 'setup, container-test PROFILE=quick' 'fmt-check, readability, lint, doc, unit, simulate SEEDS=200 PROFILE=test, bench-once, languages'
   # ... these wait for brokers, the longest first, ...
   at_once 3 differential clients-1 clients-2 broker faults-once 'generated SEEDS=150'
   # ... and nodes of a cluster that get no processor elect leaders instead.
