@@ -46,10 +46,11 @@ given() {
 }
 private() { # ROOT, or nothing for the installed rabbitmq-server
   mkdir -p "$node"
-  "$top/tests/lab/rabbit.sh" start --dir "$node" ${1:+--root "$1"} || return
+  "$top/tests/lab/rabbit.sh" start --dir "$node" ${1:+--root "$1"} --plugins rabbitmq_management || return
   # shellcheck source=/dev/null
   . "$node/node.env"
   upstream=amqp://guest:guest@127.0.0.1:$AMQP_PORT broker="127.0.0.1:$AMQP_PORT, RabbitMQ $VERSION, private"
+  export DLX_PROXY_MANAGEMENT_URL=http://guest:guest@127.0.0.1:$MANAGEMENT_PORT
 }
 supported() { [[ -n $1 && $(printf '%s\n' 3.10 "$1" | sort -V | head -n 1) == 3.10 ]]; }
 in_docker() {
@@ -144,8 +145,8 @@ cat <<EOF
   broker    $broker
   log       $log
 
-Try: $binary dead-letters groups --queue demo.dead
-     $binary dead-letters redrive --queue demo.dead --dry-run
+Try: $binary dead-letters groups --queue demo.dead${ADMIN:+ --admin $ADMIN}
+     $binary dead-letters redrive --queue demo.dead --dry-run${ADMIN:+ --admin $ADMIN}
 Ctrl-C ends all of it.
 EOF
 code=0

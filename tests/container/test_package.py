@@ -159,7 +159,8 @@ def test_clients_wait_in_the_socket_while_it_restarts(installed):
     installed("systemctl", "start", "dlx-proxy.socket")
     assert show(installed, "ActiveState") == "inactive"
     # The first client starts it, and is served.
-    installed("dlx-proxy", "demo")
+    hello = r"exec 3<>/dev/tcp/127.0.0.1/5673 && printf 'AMQP\0\0\11\1' >&3 && IFS= read -r -t 60 -n 1 byte <&3 && [[ $byte == $'\1' ]]"
+    installed("bash", "-c", hello)
     assert show(installed, "ActiveState") == "active"
     # While it restarts nobody is refused.
     knock = "systemctl restart --no-block dlx-proxy; for _ in $(seq 200); do exec 3<>/dev/tcp/127.0.0.1/5673 || exit 1; exec 3>&-; sleep 0.01; done"

@@ -20,8 +20,8 @@ WIDTH, LOWEST, HIGHEST = 1280, 400, 800
 COLOURS = 128
 LARGEST = 80_000
 DEATHS = [
-    ("orders", 2412, "rejected", "OutOfStock: no stock of article 88-1204"),
-    ("payments", 1109, "delivery_limit", "GatewayTimeout: no answer of the bank within 10 s"),
+    ("orders", 2412, "rejected", "OutOfStock: SKU 88-1204"),
+    ("payments", 1109, "delivery_limit", "GatewayTimeout: no answer from the bank within 10 s"),
     ("mails", 431, "rejected", "RecipientRefused: 550 mailbox unavailable"),
     ("invoices", 67, "expired", ""),
 ]
