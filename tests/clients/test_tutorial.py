@@ -5,8 +5,10 @@ import re
 import shlex
 import subprocess
 import sys
+import urllib.request
 
-from lab import BINARY, DEADLINE, REPOSITORY, Proxy, until
+from console import request
+from lab import BINARY, DEADLINE, REPOSITORY, Proxy, Via, until
 
 TEXT = (REPOSITORY / "docs/tutorial.md").read_text()
 BLOCKS = re.findall(r"(?:`([\w.-]+)`[^`]*?\n\n)?```(\w+)\n(.*?)```", TEXT, re.DOTALL)
@@ -88,6 +90,15 @@ def test_the_tutorial(via, tmp_path):
         reader.work()
         until(lambda: again()[-1] == said[-1], log.read_text)
         until(lambda: via.broker.messages("/", "tutorial.orders.dead") == 2, "both are dead")
+
+        # The page leads from the vhost to the queue, where both are one group.
+        def page(path):
+            with urllib.request.urlopen(request(Via(via.broker, proxy, "/"), path), timeout=DEADLINE) as answer:
+                return answer.read().decode()
+
+        queue = "/vhosts/%2F/queues/tutorial.orders.dead"
+        assert f'href="{queue}"' in page("/vhosts/%2F")
+        assert "delivery_limit" in page(queue)
     finally:
         reader.close()
         proxy.stop()
