@@ -21,10 +21,17 @@ run: ## a private RabbitMQ, the proxy in front of it, messages that fail, and th
 demo: ## the same, and exit: 0 if no message was lost
 	@deploy/run.sh demo
 
-.PHONY: deb
+.PHONY: deb release release-check
 deb: ## the Debian package, in target/debian
 	$(CARGO) build --profile dist --locked
 	deploy/debian/build.sh $(or $(CARGO_TARGET_DIR),target)/dist/dlx-proxy target/debian
+
+# With little left to others: it takes a processor for a quarter of an hour.
+release: setup ## what is published, in dist/, tested: static programs, Debian packages, image, chart, bill of materials, checksums; TARGETS= fewer
+	nice -n 15 deploy/release/build.sh dist
+	$(WITH_BROKERS) python -m pytest tests/release
+release-check: ## build it again in another folder: are dist/ and that the same bytes?
+	nice -n 15 deploy/release/check.sh dist
 
 # === test it
 
