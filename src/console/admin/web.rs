@@ -23,8 +23,8 @@ use super::problem::Problem;
 
 mod assets;
 mod charts;
-mod handled;
 mod edit;
+mod handled;
 mod letters;
 mod live;
 mod message;
