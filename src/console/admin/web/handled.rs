@@ -6,6 +6,7 @@ use maud::html;
 use super::super::api::Asked;
 use super::super::api::handled::{HandledQueue, handled};
 use super::super::parameters::Place;
+use super::overview::coded;
 use super::page::{Trail, notes, page};
 use super::{Answered, Api, paths, text, told};
 
@@ -37,7 +38,7 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
         }
         @if found.left_out > 0 { p { "There are " (text::number(found.left_out as u64)) " more. " code { "dlx-proxy queues" } " lists up to 1,000." } }
         dl.causes { @for (name, cause) in &found.causes {
-            dt #(name) { (name) } dd { (cause.says) " " (cause.advice) }
+            dt #(name) { (name) } dd { (coded(cause.says)) " " (coded(cause.advice)) }
         } }
         (notes(&found.notes))
     };

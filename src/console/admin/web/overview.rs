@@ -95,7 +95,7 @@ fn verdict(status: &Status) -> Markup {
 }
 
 /// What stands between backticks is code.
-fn coded(sentence: &str) -> Markup {
+pub(super) fn coded(sentence: &str) -> Markup {
     html! {
         @for (at, part) in sentence.split('`').enumerate() {
             @if at % 2 == 1 { code { (text::visible(part)) } } @else { (text::visible(part)) }
@@ -202,7 +202,7 @@ fn row(vhost: &Vhost, now: &Overview, of: &DeadLetterQueue) -> Markup {
             td.number data-label="Oldest" { @match of.oldest_seconds { Some(age) => (text::duration(age)), None => span.none { "–" } } }
             td.number data-label="Last hour" { (number(died)) }
             td.wide data-label="Trend" { @if let Some(trend) = trend { (charts::chart(&trend)) } }
-            td.text data-label="Targets" { ul.plain { @for target in &of.targets { li { (told::target(target)) } } } }
+            td.text data-label="Targets" { @if !of.targets.is_empty() { ul.plain { @for target in &of.targets { li { (told::target(target)) } } } } }
         }
     }
 }
