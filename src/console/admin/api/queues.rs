@@ -83,7 +83,7 @@ impl Api {
         if known.uncounted > 0 {
             let more = known.uncounted;
             notes.push(format!(
-                "dead letters may go to {more} more queues and exchanges than the proxy counts"
+                "Dead letters may go to {more} more queues and exchanges than the proxy counts."
             ));
         }
         let elsewhere = known.unknown.into_iter().filter(|_| is_operator);

@@ -113,7 +113,7 @@ impl Looks {
 
 pub(in crate::console::admin) fn not_asked(queues: usize) -> Vec<String> {
     let note = format!(
-        "whether you may read {queues} more queues was not asked yet: ask again within a minute"
+        "There are {queues} more queues. Load this again within a minute to see those that you may read."
     );
     (queues > 0).then_some(note).into_iter().collect()
 }

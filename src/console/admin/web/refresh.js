@@ -74,6 +74,7 @@ function renew() {
     const since = `${Math.round((performance.now() - last) / 1000)} s ago`;
     line().textContent = lost ? `${lost}, last answer ${since}` : `Updated ${since}`;
     line().classList.toggle("problem", Boolean(lost));
+    main.classList.toggle("stale", Boolean(lost));
   };
   const put = (fresh) => {
     const [old, parts] = [[...main.children], [...fresh.children]];
