@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::amqp::ids::name;
+use crate::dead_letter::edited::Edited;
 use crate::dead_letter::redrive::Destination;
 use crate::dead_letter::retries::{
     Attempts, BackOff, Counts, Decision, OnCrash, Retries, RetryType, Returned,
@@ -11,7 +12,8 @@ use crate::dead_letter::{Lookup, Target};
 use crate::machine::{Reason, Wall};
 
 use super::away::NOW;
-use super::script::{Words, parts};
+use super::message::typed;
+use super::script::{Words, list, parts};
 
 /// What has no message.
 pub(super) fn answer(mut words: Words) -> String {
@@ -137,4 +139,20 @@ pub(super) fn destination(text: &str) -> Destination {
             }
         }
     }
+}
+
+/// `set=[name=TYPE:value]` and `unset=[name]`.
+pub(super) fn edit(words: &mut Words) -> Option<Edited> {
+    let (set, unset) = (words.take("set"), words.take("unset"));
+    let is_one = set.is_some() || unset.is_some();
+    let (set, unset) = (set.unwrap_or_default(), unset.unwrap_or_default());
+    let member = |pair: &String| {
+        let (name, value) = pair.split_once('=').expect("name=TYPE:value");
+        typed(name.as_bytes(), value)
+    };
+    is_one.then(|| Edited {
+        body: None,
+        headers: list(&set).iter().flat_map(member).collect(),
+        removed: list(&unset).iter().map(|it| name(it)).collect(),
+    })
 }

@@ -17,7 +17,6 @@ use crate::amqp::content::Content;
 use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, TableBuilder};
-use crate::dead_letter::edited::Edited;
 use crate::dead_letter::headers::OF_THE_QUEUE;
 use crate::dead_letter::proof::{self, Parked};
 use crate::dead_letter::redrive::{Here, Redrive, Standing};
@@ -33,7 +32,7 @@ use super::away::{self, BROKERS, NOW, OWN};
 use super::broker::{Broker, Event, Stored};
 use super::message::{self, quoted};
 use super::rendered::render;
-use super::script::{Words, list};
+use super::script::Words;
 
 /// As the answers call [`BROKERS`]; `3.13-` has no feature flag that takes over deaths.
 const NAMES: [&str; 4] = ["3.x", "3.13", "3.13-", "4.x"];
@@ -394,7 +393,7 @@ impl Journey {
             to: destination(&words.take("to").unwrap()),
             keep_history: !words.flag("forget"),
             by: name("ann"),
-            edit: edit(words),
+            edit: asked::edit(words),
         };
         match redrive.publication(&of, &here, NOW) {
             Err(stays) => format!("stays: {stays}"),
@@ -472,22 +471,6 @@ impl Journey {
             self.rendered()
         )
     }
-}
-
-/// `set=[name=TYPE:value]` and `unset=[name]`.
-fn edit(words: &mut Words) -> Option<Edited> {
-    let (set, unset) = (words.take("set"), words.take("unset"));
-    let is_one = set.is_some() || unset.is_some();
-    let (set, unset) = (set.unwrap_or_default(), unset.unwrap_or_default());
-    let typed = |pair: &String| {
-        let (name, value) = pair.split_once('=').expect("name=TYPE:value");
-        message::typed(name.as_bytes(), value)
-    };
-    is_one.then(|| Edited {
-        body: None,
-        headers: list(&set).iter().flat_map(typed).collect(),
-        removed: list(&unset).iter().map(|it| name(it)).collect(),
-    })
 }
 
 fn bridges() -> Bridges {
