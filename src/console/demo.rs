@@ -291,7 +291,7 @@ impl Demo {
             "they reach their limit, and are in {DEAD} with the reason delivery_limit"
         ));
         self.declare_late().await?;
-        self.say("the missing exchange is declared; dlx-proxy tries parked messages again");
+        self.say("the missing exchange is declared; what is parked goes there within a minute");
         let step = "the parked payments arrive";
         self.until(step, |it| it.done.len() + it.dead.len() == all)
             .await?;
