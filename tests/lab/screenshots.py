@@ -74,7 +74,7 @@ def main():
             browser = Browser()
             login = broker.parameters.credentials
             page = browser.page("http://%s:%d/vhosts/%%2F/queues/%s" % (*proxy.admin, DEAD), login.username, login.password)
-            page.reads("Groups", *(queue for queue, *_ in DEATHS))
+            page.reads(*(queue for queue, *_ in DEATHS))
             for scheme in ("light", "dark"):
                 picture(page, scheme)
             browser.close()
