@@ -21,7 +21,7 @@ check() { # NAME COMMAND...
 skip() { echo "skipped  $1 ($2 is not here)"; }
 
 # Structure and references; on the side, it writes each file's settings to $work/NAME.env.
-check 'compose and Dockerfile' "$lab/venv/bin/python" tests/lab/check_deploy.py "$work"
+check 'compose, Dockerfile and workflows' "$lab/venv/bin/python" tests/lab/check_deploy.py "$work"
 
 known_settings() { # FILE; called by `check`
   local values
@@ -48,7 +48,7 @@ else
 fi
 if docker compose version >/dev/null 2>&1; then check 'docker compose config' docker compose config -q; else skip 'docker compose config' 'docker compose'; fi
 if docker buildx version >/dev/null 2>&1 && docker info >/dev/null 2>&1; then check 'docker build --check' docker build --check .; else skip 'docker build --check' 'a Docker daemon'; fi
-scripts=(.ci/run deploy/*.sh deploy/debian/*.sh tests/lab/*.sh)
+scripts=(.ci/run deploy/*.sh deploy/{debian,release}/*.sh tests/lab/*.sh)
 for script in "${scripts[@]}"; do check "$script" bash -n "$script"; done
 if command -v shellcheck >/dev/null; then check shellcheck shellcheck -x --severity=warning "${scripts[@]}"; else skip shellcheck shellcheck; fi
 exit "$bad"

@@ -53,7 +53,18 @@ def compose():
     settings("docker-compose.yml", services["dlx-proxy"]["environment"])
 
 
-for part in (dockerfile, compose):
+def workflows():
+    targets = set(re.findall(r"^([a-z-]+):", pathlib.Path("Makefile").read_text(), re.M))
+    for path in pathlib.Path(".github/workflows").glob("*.yml"):
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            for step in job["steps"]:
+                # A tag can be moved, and what it then means would run with our rights.
+                need(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step.get("uses", "a@" + 40 * "0")), f"{path}: {step.get('uses')} is not pinned")
+                for words in re.findall(r"^make (.*)$", step.get("run", ""), re.M):
+                    need(targets.issuperset(words.split()), f"{path}: make {words}")
+
+
+for part in (dockerfile, compose, workflows):
     try:
         part()
     except Exception as error:  # a file that does not parse is one problem of several

@@ -18,17 +18,23 @@ use regex::Regex;
 use super::{repository, text_of};
 
 /// Programs that a reader has, or does not need; nothing is checked of them but the files that they name.
-const FOREIGN: [&str; 12] = [
+const FOREIGN: [&str; 18] = [
     "cargo",
+    "cosign",
     "curl",
     "docker",
     "dpkg",
+    "gh",
     "helm",
+    "install",
     "kill",
     "kubectl",
     "rabbitmqctl",
     "rustup",
+    "sha256sum",
+    "skopeo",
     "systemctl",
+    "tar",
     "venv/bin/pip",
     "venv/bin/python",
 ];
@@ -96,6 +102,7 @@ fn the_version_is_the_same_everywhere() {
             r"dlx-proxy:(\d+\.[\w.-]+)",
         ),
         ("docs/how-to/kubernetes.md", r"dlx-proxy:(\d+\.\S*)"),
+        ("docs/how-to/install.md", r"dlx-proxy[-_:](\d+\.\d+\.\d+)"),
     ] {
         assert_eq!(
             found(pattern, &text_of(file)),
