@@ -2,7 +2,7 @@
 # Make the root of a Debian system in a folder, with its packages installed as they are on a real machine. Needs root (debian-root.sh, which
 # needs none, only unpacks).
 #
-#   container-root.sh SUITE DIR PACKAGE...      e.g. container-root.sh forky .lab/container/roots/rabbitmq rabbitmq-server
+#   container-root.sh SUITE DIR PACKAGE...      e.g. container-root.sh forky .lab/container/roots/rabbitmq rabbitmq-server; noble is Ubuntu 24.04
 #
 # debootstrap is fetched, not installed. The mounts are in a namespace of their own, and go with it.
 set -euo pipefail
@@ -23,9 +23,20 @@ if [[ ! -e $tools/usr/sbin/debootstrap ]]; then
   (cd "$tools.partial" && apt-get -qq -o APT::Sandbox::User=root download debootstrap && dpkg-deb -x debootstrap_*.deb .)
   mv "$tools.partial" "$tools"
 fi
+# By the script of sid: this machine's debootstrap may be older than the suite.
+script=sid options=()
+if [[ $suite == noble ]]; then
+  mirror=${UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu} script=gutsy options=(--keyring "$tools/ubuntu/usr/share/keyrings/ubuntu-archive-keyring.gpg")
+  if [[ ! -e $tools/ubuntu ]]; then
+    # Debian has no package of Ubuntu's keys, so this is the one that was looked at, by its checksum.
+    curl -sSf -o "$tools/keys.deb" "$mirror/pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb"
+    sha256sum --quiet --check <<<"36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8  $tools/keys.deb"
+    dpkg-deb -x "$tools/keys.deb" "$tools/ubuntu"
+  fi
+fi
 exec 9>&-
 
-say "installing Debian $suite with: $*"
+say "installing $suite with: $*"
 rm -rf "$partial"
 mkdir -p "$partial"
 log=$partial.log bare=$lab/container/$suite.tar
@@ -33,9 +44,8 @@ quietly() { "$@" >"$log" 2>&1 || { tail -n 30 "$log" >&2; die "failed: $*"; }; }
 if [[ -e $bare ]]; then
   tar -C "$partial" -xf "$bare"
 else
-  # By the script of sid: this machine's debootstrap may be older than the suite.
-  quietly env DEBOOTSTRAP_DIR="$tools/usr/share/debootstrap" "$tools/usr/sbin/debootstrap" --variant=minbase \
-    "$suite" "$partial" "$mirror" "$tools/usr/share/debootstrap/scripts/sid"
+  quietly env DEBOOTSTRAP_DIR="$tools/usr/share/debootstrap" "$tools/usr/sbin/debootstrap" --variant=minbase "${options[@]}" \
+    "$suite" "$partial" "$mirror" "$tools/usr/share/debootstrap/scripts/$script"
   tar -C "$partial" -cf "$bare.partial" .
   mv "$bare.partial" "$bare"
 fi

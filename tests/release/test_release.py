@@ -86,12 +86,12 @@ def test_the_bill_of_materials_is_that_of_the_program(unpacked, tmp_path):
 
 # === where it runs
 
-DEBIAN = LAB / "container/roots/release"
+SYSTEMS = {"debian-12": "bookworm", "ubuntu-24.04": "noble"}
 
 
-@pytest.fixture(params=["here", "scratch", "debian-12"])
+@pytest.fixture(params=["here", "scratch", *SYSTEMS])
 def start(request, unpacked, tmp_path, monkeypatch):
-    """A program that runs the one in the archive: on this machine, in an empty folder, on a fresh Debian with the package installed."""
+    """A program that runs the one in the archive: on this machine, in in an empty folder, on a fresh system with the package installed."""
     folder, architecture = unpacked
     if architecture != HERE:
         pytest.skip("a whole run is for this architecture")
@@ -101,10 +101,11 @@ def start(request, unpacked, tmp_path, monkeypatch):
             pytest.skip("chroot needs root")
         words, inside = ["chroot", str(root)], "/dlx-proxy"
     root.mkdir()
-    if request.param == "debian-12":
-        if not DEBIAN.exists():
-            run(REPOSITORY / "tests/lab/container-root.sh", "bookworm", DEBIAN, "systemd", "init-system-helpers")
-        run("cp", "--archive", "--reflink=auto", f"{DEBIAN}/.", root)
+    if suite := SYSTEMS.get(request.param):
+        system = LAB / f"container/roots/release-{suite}"
+        if not system.exists():
+            run(REPOSITORY / "tests/lab/container-root.sh", suite, system, "systemd", "init-system-helpers")
+        run("cp", "--archive", "--reflink=auto", f"{system}/.", root)
         run("cp", DIST / f"dlx-proxy_{VERSION}_{HERE}.deb", root / "package.deb")
         run("chroot", root, "dpkg", "--install", "package.deb", env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
         inside = "/usr/bin/dlx-proxy"
