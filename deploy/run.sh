@@ -145,8 +145,8 @@ cat <<EOF
   broker    $broker
   log       $log
 
-Try: $binary dead-letters groups --queue demo.dead${ADMIN:+ --admin $ADMIN}
-     $binary dead-letters redrive --queue demo.dead --dry-run${ADMIN:+ --admin $ADMIN}
+Try: $binary dead-letters groups demo.dead${ADMIN:+ --url http://$ADMIN}
+     $binary dead-letters redrive demo.dead --dry-run${ADMIN:+ --url http://$ADMIN}
 Ctrl-C ends all of it.
 EOF
 code=0

@@ -32,7 +32,7 @@ mod url;
 mod value;
 
 pub use difference::{Change, RELOADED};
-pub use raw::{ADMIN_CA_FILE, Mistake, Mistakes, PASSWORD, Sources, USERNAME};
+pub use raw::{ADMIN_CA_FILE, Mistake, Mistakes, PASSWORD, Sources, URL, USERNAME};
 pub use url::{HttpUrl, Secret, Upstream};
 
 pub const DEFAULT_TOML: &str = include_str!("config/default.toml");

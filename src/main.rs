@@ -82,9 +82,18 @@ fn carry_out(command: Command, query: Query) -> anyhow::Result<ExitCode> {
         Command::Doctor(asked) => return examine(&asked),
         Command::Demo(cli::Demo { url, keep }) => runtime()?.block_on(demo::run(&url, keep))?,
         Command::Healthcheck(settings) => healthcheck(settings)?,
+        Command::Status(place) => {
+            return ask(&place, async |client| {
+                dead_letters::status(client, &place).await
+            });
+        }
+        Command::Watch(asked) => {
+            return ask(&asked.place, async |client| {
+                dead_letters::watch(client, &asked).await
+            });
+        }
         Command::Queues(asked) => {
-            let place = &asked.place;
-            return ask(place, async |client| {
+            return ask(&asked.place, async |client| {
                 dead_letters::handled(client, &asked, query).await
             });
         }
@@ -173,7 +182,7 @@ fn examine(asked: &cli::Doctor) -> anyhow::Result<ExitCode> {
     print!(
         "{}",
         match asked.output {
-            cli::Output::Table => report.text(),
+            cli::Output::Table | cli::Output::Tsv => report.text(),
             cli::Output::Json => report.json(),
         }
     );
@@ -210,6 +219,7 @@ fn exit_code(outcome: Outcome) -> ExitCode {
         Outcome::InPart => IN_PART.into(),
         Outcome::Failed => FAILED.into(),
         Outcome::Left => INTERRUPTED.into(),
+        Outcome::Unhealthy => ExitCode::FAILURE,
     }
 }
 
@@ -237,7 +247,9 @@ fn release(of: &cli::Waiting, queue: Option<String>, removes: bool) -> anyhow::R
     let wanted = Wanted {
         removes,
         queue: match queue {
-            Some(name) => Some(ShortStr::new(name).context("--queue is over 255 bytes")?),
+            Some(name) => {
+                Some(ShortStr::new(name).context("the name of the queue is over 255 bytes")?)
+            }
             None => None,
         },
         delays: of.delays.clone(),

@@ -12,10 +12,13 @@ const UNESCAPED: &str = "an `@`, `/`, `?`, `#` or `%` that belongs to a user, a 
 pub(crate) struct Url<'a> {
     pub(crate) scheme: &'a str,
     /// Without escapes; the password may be missing.
-    pub(crate) user: Option<(String, Option<String>)>,
+    pub(crate) user: Option<User>,
     hosts: &'a str,
     target: &'a str,
 }
+
+/// The password may be missing.
+pub(crate) type User = (String, Option<String>);
 
 /// Without brackets; the port may be missing.
 pub(crate) type Host = (String, Option<u16>);
@@ -88,7 +91,7 @@ impl<'a> Url<'a> {
     }
 }
 
-fn credentials(text: &str) -> Result<(String, Option<String>), &'static str> {
+fn credentials(text: &str) -> Result<User, &'static str> {
     let decoded = |text: &str| {
         let decoded = percent_decode_str(text).decode_utf8();
         decoded

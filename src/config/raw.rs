@@ -20,7 +20,8 @@ pub(super) const DEFAULTS: &str = "the defaults";
 const ENVIRONMENT_PREFIX: &str = "DLX_PROXY_";
 const ENVIRONMENT_FILE: &str = "DLX_PROXY_CONFIG";
 /// Not settings, but read by the commands that ask a proxy.
-const OF_COMMANDS: [&str; 3] = [USERNAME, PASSWORD, ADMIN_CA_FILE];
+const OF_COMMANDS: [&str; 4] = [URL, USERNAME, PASSWORD, ADMIN_CA_FILE];
+pub const URL: &str = "DLX_PROXY_URL";
 pub const USERNAME: &str = "DLX_PROXY_USERNAME";
 pub const PASSWORD: &str = "DLX_PROXY_PASSWORD";
 pub const ADMIN_CA_FILE: &str = "DLX_PROXY_ADMIN_CA_FILE";

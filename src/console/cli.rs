@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -12,11 +13,12 @@ mod broker;
 mod dead_letters;
 mod doctor;
 pub mod papers;
+mod profiles;
 mod proxy;
 mod retries;
 
 pub use broker::Broker;
-pub use dead_letters::{DeadLetters, Handled, Moving, OneRedrive, Place, Redrives, What};
+pub use dead_letters::{DeadLetters, Handled, Moving, OneRedrive, Place, Redrives, Watch, What};
 pub use doctor::Doctor;
 pub use proxy::{AdminPort, Output, Printing, Proxy};
 pub use retries::{List, Purge, Release, Retries, Waiting};
@@ -24,63 +26,77 @@ pub use retries::{List, Purge, Release, Retries, Waiting};
 const AFTER_HELP: &str = "\
 Examples:
   dlx-proxy run --upstream amqp://proxy:secret@rabbit    proxy on 127.0.0.1:5673
-  dlx-proxy config default > dlx-proxy.toml              every setting, explained
-  dlx-proxy config check --config dlx-proxy.toml         what is in force, or every mistake
-  dlx-proxy doctor --config dlx-proxy.toml               what to change at the broker
-  dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 retries and late targets, checked
-  dlx-proxy queues                                       which queues it handles, wholly or in part, and why
-  dlx-proxy dead-letters groups --queue dead             dead letters of a queue, by source, reason and error
-  dlx-proxy dead-letters redrive --queue dead            send them back to the queues that they died in
+  dlx-proxy status                                       is something wrong? exit code 1 if so
+  dlx-proxy watch                                        show messages as they die
+  dlx-proxy dead-letters groups orders.dead              dead letters by source, reason and error
+  dlx-proxy dead-letters redrive orders.dead             send them back to the queues where they died
+  dlx-proxy queues 'orders.*'                            how the proxy handles these queues, and why
   dlx-proxy retries list --delay 1000                    what waits for a retry, and until when
+  dlx-proxy doctor --config dlx-proxy.toml               check the setup
+  dlx-proxy config default > dlx-proxy.toml              every setting, explained
 
-A setting is taken from a flag, else from the environment (DLX_PROXY_LISTEN, DLX_PROXY_RETAINED_BYTES, …), else from the file, \
-else from the defaults.";
+Settings come from flags, then environment variables (DLX_PROXY_LISTEN, DLX_PROXY_MEMORY, …), then the file, then the defaults.";
 
-/// A sidecar for RabbitMQ that takes over dead-lettering.
+/// Flags that are gone, and what to write instead.
+const GONE: [(&str, &str); 3] = [
+    (
+        "--queue",
+        "write the queue without a flag: `dlx-proxy dead-letters groups orders.dead`, `dlx-proxy dead-letters show orders.dead ID`",
+    ),
+    ("--non-interactive", "write `--output tsv`"),
+    ("--admin", "write `--url http://HOST:PORT`"),
+];
+
+/// Handles dead letters and retries of RabbitMQ, as a proxy between clients and the broker.
 ///
-/// AMQP 0-9-1 clients connect to it instead of to the broker. All they do passes as if it were not there, but dead letters are the proxy's:
-/// it publishes them with confirms, parks what nothing routes, and acknowledges a rejected message only when its dead letter is confirmed.
+/// AMQP 0-9-1 clients connect to it instead of to the broker. Everything passes through unchanged except dead letters and retries. The proxy
+/// publishes dead letters with confirms, parks those that nothing routes, and acknowledges a rejected message only when its dead letter is confirmed.
 #[derive(Debug, Parser)]
 #[command(name = "dlx-proxy", version, after_help = AFTER_HELP)]
 pub struct Cli {
-    /// What it is to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What the program is to do.
+/// The commands, those used most first.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the proxy
     Run(Settings),
+    /// Show whether something is wrong, and what to do (exit code 0: healthy, 1: not)
+    Status(Place),
+    /// Show the status and each message that dies, as it happens
+    Watch(Watch),
+    /// Browse dead letters, send them back or delete them
+    #[command(visible_alias = "dl")]
+    DeadLetters(DeadLetters),
+    /// List the queues with dead letters or retries: how the proxy handles them, why, and what to do
+    #[command(after_help = dead_letters::AFTER_HELP_OF_HANDLED)]
+    Queues(Handled),
+    /// Show, release or delete messages that wait for a retry
+    #[command(subcommand)]
+    Retries(Retries),
+    /// Check the broker, the permissions and this machine, and say what to change (exit code 64)
+    #[command(after_help = doctor::AFTER_DOCTOR)]
+    Doctor(Doctor),
     /// Check the settings, or print the defaults
     #[command(subcommand)]
     Config(Config),
-    /// Print what makes a shell complete the commands and options of this program
-    Completions {
-        /// The shell
-        shell: Shell,
-    },
-    /// Print the manual page of this program
-    Man {
-        /// Write it into this folder instead, with one of each command
-        folder: Option<PathBuf>,
-    },
-    /// Examine the broker, the permissions of users and this machine, and say what to change (exit code 64)
-    #[command(after_help = doctor::AFTER_DOCTOR)]
-    Doctor(Doctor),
     /// Let messages fail through a proxy in ways that RabbitMQ alone would not survive, and check that none is lost
     Demo(Demo),
     /// Ask a running proxy whether it is ready (exit code 0 or 1)
     Healthcheck(AdminPort),
-    /// List the queues with dead letters or retries: how the proxy handles them, why, and what to do about it
-    #[command(after_help = dead_letters::AFTER_HELP_OF_HANDLED)]
-    Queues(Handled),
-    /// Look at the dead letters in a queue, send them back or remove them, through a running proxy
-    DeadLetters(DeadLetters),
-    /// Show what waits for a retry, let it go now, or remove it
-    #[command(subcommand)]
-    Retries(Retries),
+    /// Print a script that makes a shell complete commands and options
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page
+    Man {
+        /// Write the manual pages of all commands into this folder
+        folder: Option<PathBuf>,
+    },
 }
 
 /// What to do with settings.
@@ -145,11 +161,16 @@ pub fn print(said: &clap::Error) {
     let behind: Vec<_> = behind.filter(|behind| !behind.is_empty()).collect();
     if !said.use_stderr() || behind.is_empty() {
         drop(said.print()); // nobody is there to read it
-        return;
+    } else {
+        let said = said.render().to_string();
+        let hide = |said: String, behind: &String| said.replace(behind, "***");
+        eprint!("{}", behind.iter().fold(said, hide));
     }
-    let said = said.render().to_string();
-    let hide = |said: String, behind: &String| said.replace(behind, "***");
-    eprint!("{}", behind.iter().fold(said, hide));
+    if let Some(ContextValue::String(flag)) = said.get(ContextKind::InvalidArg)
+        && let Some((_, instead)) = GONE.iter().find(|(gone, _)| gone == flag)
+    {
+        eprintln!("\n`{flag}` is gone: {instead}");
+    }
 }
 
 // === impl Settings ===

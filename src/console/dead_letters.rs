@@ -10,15 +10,19 @@ use thiserror::Error;
 
 use crate::console::admin::client::{Client, NoAnswer};
 use crate::console::cli::{self, DeadLetters, OneRedrive, Output, Place, Printing, Redrives, What};
+use crate::console::columns::Screen;
 use crate::plain;
 
 mod files;
+mod foreign;
 mod moves;
 mod print;
 mod request;
+mod status;
 
 pub use print::List;
 pub use request::Query;
+pub use status::{status, watch};
 
 use self::request::path;
 
@@ -26,37 +30,44 @@ const LETTERS: List = List {
     name: "dead-letters",
     usual: "id,died-at,source-queue,reason,deaths,routing-key,size,error",
     more: "",
+    empty: "No dead letters in `QUEUE`.",
 };
 const GROUPS: List = List {
     name: "groups",
     usual: "messages,source,reason,error,oldest,newest",
     more: "",
+    empty: "No dead letters in `QUEUE`.",
 };
 const QUEUES: List = List {
     name: "dead-letter-queues",
     usual: "queue,messages,oldest-seconds,dead-letters,targets,parking",
     more: "elsewhere",
+    empty: "No dead-letter queues that you may read.",
 };
 const REDRIVES: List = List {
     name: "redrives",
     usual: "id,queue,to,state,begun,ready,gone,stay",
     more: "",
+    empty: "No redrives or purges since the proxy started.",
 };
 const HANDLED: List = List {
     name: "queues",
     usual: "state,queue,cause,target,leads-to,retries,reported-by,reported-seconds,own-arguments",
     more: "causes",
+    empty: "No queues with dead letters or retries.",
 };
 
 pub const WAITING: List = List {
     name: "delay-queues",
     usual: "vhost,queue,waiting,leaving,scanned",
     more: "queues,intake",
+    empty: "Nothing waits for a retry.",
 };
 pub const RELEASED: List = List {
     name: "delay-queues",
     usual: "vhost,queue,released,removed,put-back,cut-short",
     more: "",
+    empty: "Nothing waited for a retry.",
 };
 
 #[derive(Debug, Error)]
@@ -73,6 +84,8 @@ pub enum Failed {
     Declined,
     #[error("cannot read the file")]
     NoFile(#[source] io::Error),
+    #[error("{0}")]
+    NoMessages(String),
     #[error("cannot ask")]
     NotAsked(#[from] io::Error),
     #[error("cannot listen to Ctrl-C")]
@@ -99,6 +112,8 @@ pub enum Outcome {
     InPart,
     Failed,
     Left,
+    /// Something is wrong at the broker or the proxy.
+    Unhealthy,
 }
 
 pub async fn dead_letters(
@@ -107,17 +122,17 @@ pub async fn dead_letters(
     query: Query,
 ) -> Result<(Said, Outcome), Failed> {
     let DeadLetters { place, what } = asked;
-    let of = |queue: &OsString, page: &str| path(place, [&"queues", queue]) + page;
+    let of = |queue: &OsString, page: &str| path(client, [&"queues", queue]) + page;
     let (path, list) = match what {
-        What::Queues => (path(place, [&"dead-letter-queues"]), Some(&QUEUES)),
+        What::Queues(_) => (path(client, [&"dead-letter-queues"]), Some(&QUEUES)),
         What::List { queue, .. } => (of(&queue.queue, "/dead-letters"), Some(&LETTERS)),
         What::Groups { queue, .. } => (of(&queue.queue, "/dead-letters/groups"), Some(&GROUPS)),
-        What::Show { id, queue } => {
-            let names = path(place, [&"queues", &queue.queue, &"dead-letters", id]);
+        What::Show { queue, id } => {
+            let names = path(client, [&"queues", &queue.queue, &"dead-letters", id]);
             (names, None)
         }
-        What::Redrives(Redrives::List) => (path(place, [&"redrives"]), Some(&REDRIVES)),
-        What::Redrives(Redrives::Show(one)) => (path(place, [&"redrives", &one.id]), None),
+        What::Redrives(Redrives::List) => (path(client, [&"redrives"]), Some(&REDRIVES)),
+        What::Redrives(Redrives::Show(one)) => (path(client, [&"redrives", &one.id]), None),
         What::Redrives(Redrives::Pause(one)) => return change(client, place, one, "/pause").await,
         What::Redrives(Redrives::Resume(one)) => {
             return change(client, place, one, "/resume").await;
@@ -150,7 +165,7 @@ async fn change(
     one: &OneRedrive,
     verb: &str,
 ) -> Result<(Said, Outcome), Failed> {
-    let path = path(place, [&"redrives", &one.id]) + verb;
+    let path = path(client, [&"redrives", &one.id]) + verb;
     let answer = client.json(Method::POST, &path, "").await?;
     Ok((Said::of(&answer, &place.printing, None)?, Outcome::All))
 }
@@ -160,7 +175,7 @@ pub async fn handled(
     asked: &cli::Handled,
     query: Query,
 ) -> Result<(Said, Outcome), Failed> {
-    let path = path(&asked.place, [&"queues"]) + &query.text();
+    let path = path(client, [&"queues"]) + &query.text();
     get(client, &path, &asked.place.printing, Some(&HANDLED)).await
 }
 
@@ -179,19 +194,20 @@ async fn get(
 
 impl Said {
     pub fn of(answer: &Value, printing: &Printing, list: Option<&List>) -> Result<Said, Failed> {
-        let Printing {
-            output,
-            non_interactive,
-            columns,
-        } = printing;
-        if *output == Output::Json {
-            let answer = plain::json(&format!("{answer:#}\n"));
-            let notes = Vec::new();
-            return Ok(Said { answer, notes });
-        }
+        let screen = Screen::of_stdout(printing.color);
+        let screen = match printing.output {
+            Output::Json => {
+                let answer = plain::json(&format!("{answer:#}\n"));
+                let notes = Vec::new();
+                return Ok(Said { answer, notes });
+            }
+            Output::Table => Some(screen),
+            Output::Tsv => None,
+        };
+        let columns = &printing.columns;
         let text = match list {
-            Some(list) => list.text(answer, columns, !non_interactive)?,
-            None => print::facts(answer, columns),
+            Some(list) => list.text(answer, columns, screen)?,
+            None => print::facts(answer, columns, screen.unwrap_or_default()),
         };
         Ok(Said::text(text, answer))
     }

@@ -40,15 +40,33 @@ impl Place {
     /// # Errors
     /// What is wrong, and what to write instead.
     pub fn parse(text: &str, tls: Client) -> Result<Place, String> {
-        let (host, port) = host_and_port(text).map_err(|problem| {
-            format!("{problem}; write a URL with a port, like \"https://proxy.example:15673\"")
-        })?;
+        let (host, port) = host_and_port(text).map_err(with_an_example)?;
         Ok(Place {
             host,
             port,
             tls: Some(Connector::fixed(tls)),
         })
     }
+
+    /// `http` or `https`; the user in it is for the caller.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn at(url: &Url<'_>, tls: Option<Client>) -> Result<Place, String> {
+        if !matches!(url.scheme, "http" | "https") || url.target() != "/" {
+            return Err(with_an_example("it is more than a host and a port"));
+        }
+        let (host, port) = url.host().map_err(with_an_example)?;
+        Ok(Place {
+            host,
+            port: port.ok_or_else(|| with_an_example("it has no port"))?,
+            tls: tls.map(Connector::fixed),
+        })
+    }
+}
+
+fn with_an_example(problem: &str) -> String {
+    format!("{problem}; write a URL with a port, like \"https://proxy.example:15673\"")
 }
 
 fn host_and_port(text: &str) -> Result<(String, u16), &'static str> {

@@ -77,7 +77,7 @@ facts! {
     RECORD_FOREIGN "record_foreign" WARN Minutely "the record of redeclared queues has messages that no proxy with this user wrote: somebody publishes to its stream, which takes room there";
     RETRIES_IN_VAIN "retries_in_vain" WARN Minutely "arguments of a queue ask for retries in vain";
     GOES_WITH_MESSAGES "goes_with_messages" WARN Minutely "a queue goes with the messages that wait in it";
-    STILL_WAITING "still_waiting" WARN Minutely "messages that wait for a retry are not in the queue that was purged or deleted, and come back: `dlx-proxy retries purge --queue NAME` removes them";
+    STILL_WAITING "still_waiting" WARN Minutely "messages that wait for a retry are not in the queue that was purged or deleted, and come back: `dlx-proxy retries purge NAME` removes them";
 
     // === rejects and returns
     LEFT WARN Minutely "left to the broker";

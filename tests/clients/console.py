@@ -92,8 +92,8 @@ def numbers(scene, queue, **parameters):
 def typed(scene, *words, group="dead-letters"):
     """A command line and its environment, for `subprocess`."""
     login = scene.via.broker.parameters.credentials
-    admin = "%s:%d" % scene.via.proxy.admin
-    words = [BINARY, *group.split(), *words, "--admin", admin, "--vhost", scene.via.vhost]
+    url = "http://%s:%d" % scene.via.proxy.admin
+    words = [BINARY, *group.split(), *words, "--url", url, "--vhost", scene.via.vhost]
     return {"args": words, "env": inherited() | environment(username=login.username, password=login.password)}
 
 

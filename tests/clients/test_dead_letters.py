@@ -99,6 +99,8 @@ def test_filters_and_pages(scene):
         ({"routing_key": orders}, [0, 2, 4]),
         ({"body": '"number": 4'}, [4]),
         ({"older_than": "1h"}, []),
+        ({"since": "1h"}, [0, 1, 2, 3, 4, 5]),
+        ({"since": "2100-01-01T00:00Z"}, []),
         ({"id": ids[1]}, [1]),
     ):
         assert numbers(scene, queue, **parameters) == expected, parameters
@@ -153,9 +155,9 @@ def test_a_hostile_message_is_shown_and_stays(scene):
     types = {header["name"]: header["type"] for header in shown["headers"]}
     assert types.items() >= {"deep": "table", "x-death": "array", "x-exception-message": "longstr"}.items() and list(types.values()).count("longstr") >= 2, types
     assert (shown["body"]["encoding"], shown["body"]["text"]) == ("hex", ODD.hex())
-    for words in (["list"], ["groups"], ["show", letter["id"]]):
+    for words in (["list", queue], ["groups", queue], ["show", queue, letter["id"]]):
         for output in ("table", "json"):
-            code, printed, said = command(scene, *words, "--queue", queue, "--output", output)
+            code, printed, said = command(scene, *words, "--output", output)
             assert code == 0 and "\x1b" not in printed and "script" in printed, printed + said
     message = scene.get(queue)
     assert (message.method.routing_key, message.body) == (ODD, ODD)
@@ -164,20 +166,20 @@ def test_a_hostile_message_is_shown_and_stays(scene):
 def test_the_command_line(scene):
     queue = scene.queue("dead", kind="classic")
     orders, slow = die(scene, (queue,), 4)
-    code, printed, said = command(scene, "groups", "--queue", queue, "--columns", "messages,source,reason,error", "--non-interactive")
+    code, printed, said = command(scene, "groups", queue, "--columns", "messages,source,reason,error", "-o", "tsv")
     assert (code, said) == (0, "")
     assert sorted(printed.splitlines()) == [f"2\t{orders}\trejected\terror 0", f"2\t{slow}\texpired\terror 1"]
-    code, printed, said = command(scene, "list", "--queue", queue, "--limit", "1", "--output", "json")
+    code, printed, said = command(scene, "list", queue, "--limit", "1", "--output", "json")
     answer = json.loads(printed)
     assert (code, said, len(answer["dead-letters"])) == (0, "", 1)
-    code, printed, _ = command(scene, "show", answer["dead-letters"][0]["id"], "--queue", queue)
+    code, printed, _ = command(scene, "show", queue, answer["dead-letters"][0]["id"])
     assert code == 0 and ["encoding", "json"] in [line.split() for line in printed.splitlines()] and "tenant" in printed, printed
-    assert command(scene, "list", "--queue", queue, "--limit", "1")[2] == "dlx-proxy: the first 1 of 4 messages were looked at\n"
+    assert command(scene, "list", queue, "--limit", "1")[2] == "dlx-proxy: the first 1 of 4 messages were looked at\n"
     for words, expected in (
-        (["--queue", scene.name("nothing")], "NOT_FOUND - no queue"),
-        (["--queue", queue, "--older-than", "old"], "older-than=old: write a time with its unit"),
-        (["--queue", queue, "--columns", "id,it"], "there is no column `it`"),
-        (["--queue", queue, "--username", "nobody"], "ACCESS_REFUSED - Login was refused"),
+        ([scene.name("nothing")], "NOT_FOUND - no queue"),
+        ([queue, "--older-than", "old"], "older-than=old: write a time with its unit"),
+        ([queue, "--columns", "id,it"], "there is no column `it`"),
+        ([queue, "--username", "nobody"], "ACCESS_REFUSED - Login was refused"),
     ):
         code, printed, said = command(scene, "list", *words)
         assert (code, printed) == (1, "") and said.startswith(f"dlx-proxy: {expected}"), said
@@ -195,7 +197,7 @@ def test_what_others_hold_is_missed_by_a_word_and_an_exit_code(own):
         assert (answer["stopped"], answer["scanned"]) == ("others", 15), answer
         held = "dlx-proxy: another consumer takes messages from this queue: what it holds is not shown"
         for what in ("export", "list", "groups"):
-            code, _, said = command(own, what, "--queue", queue)
+            code, _, said = command(own, what, queue)
             assert code == 3 and held in said.splitlines(), (what, code, said)
     alone = own.queue("alone", single_active=True)
     with own.via.direct.channel() as active:
@@ -220,7 +222,7 @@ def test_a_queue_that_goes_with_its_last_consumer_stays(scene, durable):
     with user(scene.via, "reader", "^$", "^$"):
         status, answer, _ = ask(scene.via, of_queue(scene.via, queue), "reader")
         assert (status, len(answer["dead-letters"])) == (200, 20), answer
-    code, lines, said = command(scene, "export", "--queue", queue)
+    code, lines, said = command(scene, "export", queue)
     assert (code, len(lines.splitlines()), said) == (0, 20, "")
     ends(scene, order(scene, queue, to_queue=other, limit=3), gone=3)
     ends(scene, order(scene, queue, "purges", reason="expired"), gone=9)

@@ -1,17 +1,19 @@
 """Exports and imports of dead letters: what comes back is what a client of the proxy read, in order, and nobody gains anything by it. What they cost
 others: no thread of a session, and no more memory than docs/reference/limits.md says."""
 
+import base64
 import contextlib
 import json
 import re
 import socket
 import struct
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from console import ask, command, die, ends, live, look, of_queue, order, request
+from console import ask, command, die, ends, live, look, management, of_queue, order, quoted, request
 from lab import DEADLINE, REPOSITORY, until
 from scene import user
 
@@ -23,13 +25,13 @@ TABLE = lambda name, value: bytes([len(name)]) + name + value
 
 def export(scene, queue, *words):
     """The lines that the command writes; nothing is left out."""
-    code, lines, notes = command(scene, "export", "--queue", queue, *words)
+    code, lines, notes = command(scene, "export", queue, *words)
     assert code == 0, notes
     return lines
 
 
 def imported(scene, lines, queue, *words):
-    return command(scene, "import", "--queue", queue, *words, file=lines)
+    return command(scene, "import", queue, *words, file=lines)
 
 
 def read(scene, queue, count):
@@ -66,13 +68,29 @@ def test_what_was_exported_comes_back_as_it_was(scene):
     assert read(scene, queue, 1)[0][1] == b"mended"
 
 
+def test_what_the_management_api_prints_is_imported(scene):
+    queue, same = scene.queue("dead", kind="classic"), scene.queue("same", kind="classic")
+    headers = {"n": 1, "s": "é", "list": [True, {"a": 1.5}]}
+    scene.publish("", queue, b"\xff\x00", message_id="m", priority=3, headers=headers, expiration="600000", delivery_mode=2)
+    url = f"http://{management(scene.via).split('@')[1]}/api/queues/{quoted(scene.via.vhost)}/{quoted(queue)}/get"
+    body = json.dumps({"count": 5, "ackmode": "ack_requeue_true", "encoding": "auto"}).encode()
+    headers = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode(), "Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="POST"), timeout=DEADLINE) as answer:
+        printed = answer.read().decode()
+    assert imported(scene, printed, same) == (0, "imported  1\nleft      0\nunsure    0\n", "")
+    scene.has(queue, 1)
+    assert read(scene, same, 1) == read(scene, queue, 1)
+    code, _, said = imported(scene, printed.replace('"payload"', '"pay"'), same)
+    assert (code, said) == (1, "dlx-proxy: message 1: it has no payload\n")
+
+
 def test_an_export_that_is_not_whole_says_so(own):
     """By its last line, by what the command says beside, and by its exit code."""
     own.restart(browse_limit=10)
     queue = own.fill(own.queue("dead"), [b"m"] * 10)
 
     def exported(*words):
-        code, lines, said = command(own, "export", "--queue", queue, *words)
+        code, lines, said = command(own, "export", queue, *words)
         return code, len(lines.splitlines()), said.splitlines()
 
     assert exported() == (0, 10, []), "as many as the limit are all"
@@ -92,7 +110,7 @@ def test_an_export_that_is_not_whole_says_so(own):
 def test_two_exports_of_a_queue_have_all_of_it(own):
     queue = own.fill(own.queue("dead"), [b"m"] * 300)
     with ThreadPoolExecutor() as threads:
-        exports = [threads.submit(command, own, "export", "--queue", queue) for _ in range(2)]
+        exports = [threads.submit(command, own, "export", queue) for _ in range(2)]
         done = [export.result() for export in exports]
     assert [(code, len(lines.splitlines()), said) for code, lines, said in done] == [(0, 300, "")] * 2
 
@@ -191,7 +209,7 @@ def test_memory_of_files_is_within_the_formula_of_the_documents(own):
     body = LINE * ((browse_bytes * MIB - 1000) // len(LINE)) + b"x"
     with ThreadPoolExecutor() as threads:
         assert {file.result() for file in [threads.submit(send, own, queue, body) for _ in range(4)]} == {400}
-    until(lambda: command(own, "export", "--queue", queue, "--limit", "1")[0] == 0, "room for an export: none of it is held any more")
+    until(lambda: command(own, "export", queue, "--limit", "1")[0] == 0, "room for an export: none of it is held any more")
     formula = "+ 3 × browse-bytes + 4 × the largest dead letter + max-browses × 8 MiB, if the admin port has its API"
     assert formula in (REPOSITORY / "docs/reference/limits.md").read_text()
     bound, most = 3 * browse_bytes + 4 * 1 + 8 * looks + (14 + 4) * 32 / 1024, memory(pid, "VmHWM") - idle

@@ -80,7 +80,9 @@ def test_without_it_they_are_listed_without_numbers(own):
     assert series(own, MESSAGES) == series(own, OLDEST) == {}
     # As the command line shows it.
     columns = ["--columns", "queue,dead-letters,targets,parking"]
-    assert command(own, "queues", *columns, "--non-interactive")[:2] == (0, f"{dead}\t3\tqueue {dead}\tfalse\n{PARKED}\t1\t\ttrue\n")
+    assert command(own, "queues", *columns, "-o", "tsv")[:2] == (0, f"{dead}\t3\tqueue {dead}\tfalse\n{PARKED}\t1\t\ttrue\n")
+    assert command(own, "queues", "*.no-such", *columns)[1].startswith("No dead-letter queues that you may read.\n")
+    assert command(own, "queues", PARKED[:-2] + "*", *columns, "-o", "tsv")[1] == f"{PARKED}\t1\t\ttrue\n"
     table = command(own, "queues", *columns)[1]
     assert [line.split() for line in table.splitlines()[-2:]] == [["DEAD-LETTERS", "EXCHANGE", "ROUTING-KEY"], ["2", "own-dlx", "late.orders"]], table
     printed = json.loads(command(own, "queues", "--output", "json")[1])
@@ -123,8 +125,9 @@ def test_how_each_queue_is_handled_is_listed_with_what_to_do(own):
             "own-made": ("rejects-only", "own-arguments", "unknown"), "own-narrow": ("rejects-only", "no-permission", "queue"),
         }
         assert handled(client).keys() == {"own-narrow"}, "what the user may read"
-    code, table, _ = command(own, "--state", "rejects-only", "--columns", "queue,cause", "--non-interactive", group="queues")
+    code, table, _ = command(own, "--state", "rejects-only", "--columns", "queue,cause", "-o", "tsv", group="queues")
     assert (code, table) == (0, "own-narrow\tno-permission\nown-made\town-arguments\n")
+    assert command(own, "own-l*", "--columns", "queue", "-o", "tsv", group="queues")[1] == "own-lost\n"
     assert list(handled())[0] == "own-lost", "what leads nowhere comes first"
     # With bindings that can be read it is known that there is no such exchange.
     own.restart(management_url=management(own.via))

@@ -48,7 +48,7 @@ def rejected(own, target, channel=None):
 
 def redeclared(own):
     """What the command lists, in tab-divided lines."""
-    printed = command(own, "--columns", "queue,own-arguments,target", "--non-interactive", group="queues")[1]
+    printed = command(own, "--columns", "queue,own-arguments,target", "-o", "tsv", group="queues")[1]
     return [line for line in printed.splitlines() if line.split("\t")[1]]
 
 

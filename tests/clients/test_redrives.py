@@ -82,11 +82,11 @@ def test_a_filter_and_an_id_mean_the_same_messages_for_all(scene):
     scene.fill(queue, (begins + b" WANTED", begins + b" 1", begins + b" 2", b"WANTED 3"))
     found = [look(scene, queue, rest, body="WANTED")["matched"] for rest in ("", "/groups")]
     found.append(order(scene, queue, "purges", 200, body="WANTED", dry_run="true")["matched"])
-    found.append(len(command(scene, "export", "--queue", queue, "--body", "WANTED")[1].splitlines()))
+    found.append(len(command(scene, "export", queue, "--body", "WANTED")[1].splitlines()))
     found.append(ended(scene, order(scene, queue, "purges", body="WANTED"))["gone"])
     assert found == [1] * 5
     ids = [letter["id"] for letter in look(scene, queue)["dead-letters"]]
-    assert ids == [json.loads(line)["id"] for line in command(scene, "export", "--queue", queue)[1].splitlines()] and len(set(ids)) == 3
+    assert ids == [json.loads(line)["id"] for line in command(scene, "export", queue)[1].splitlines()] and len(set(ids)) == 3
     shown = look(scene, queue, f"/{ids[1]}")
     assert shown["body"]["cut"] and len(shown["body"]["text"]) == 256 << 10
     ends(scene, order(scene, queue, "purges", id=ids[1]), gone=1)
@@ -185,24 +185,24 @@ def test_who_pauses_all_redrives_leaves_places_for_others(own):
 def test_the_command_sends_back_and_says_what_stays(scene):
     queue, other = scene.queue("dead", kind="classic"), scene.queue("other")
     orders, _ = die(scene, (queue,), 6)
-    code, printed, said = command(scene, "redrive", "--queue", queue, "--source", orders)
+    code, printed, said = command(scene, "redrive", queue, "--source", orders)
     assert (code, printed, shown(scene, queue)) == (64, "", []) and "--approve" in said, said
-    code, printed, said = command(scene, "redrive", "--queue", queue, "--source", orders, "--dry-run")
+    code, printed, said = command(scene, "redrive", queue, "--source", orders, "--dry-run")
     assert (code, printed) == (0, f"In {queue}, 3 of 6 messages would go back to the queues that they died in.\n"), said
-    code, printed, said = command(scene, "redrive", "--queue", queue, "--source", orders, "--approve")
+    code, printed, said = command(scene, "redrive", queue, "--source", orders, "--approve")
     (redrive,) = shown(scene, queue)
     number = str(redrive["id"])
     assert (code, said) == (0, "") and ["id", number] in rows(printed) and ["gone", "3"] in rows(printed), printed
     assert (numbers(scene, queue), scene.depth(orders)) == ([1, 3, 5], 3)
-    printed = command(scene, "list", "--columns", "id,queue,to,state,gone", "--non-interactive", group="dead-letters redrives")[1]
+    printed = command(scene, "list", "--columns", "id,queue,to,state,gone", "-o", "tsv", group="dead-letters redrives")[1]
     assert f"{number}\t{queue}\tsource\tcompleted\t3" in printed.splitlines(), printed
     assert ["gone", "3"] in rows(command(scene, "show", number, group="dead-letters redrives")[1])
     assert command(scene, "cancel", number, group="dead-letters redrives") == (1, "", "dlx-proxy: it has ended\n")
-    assert command(scene, "redrive", "--queue", scene.name("nothing"), "--approve")[0] == 1
-    code, printed, _ = command(scene, "redrive", "--queue", queue, "--to-queue", scene.name("nobody"), "--approve")
+    assert command(scene, "redrive", scene.name("nothing"), "--approve")[0] == 1
+    code, printed, _ = command(scene, "redrive", queue, "--to-queue", scene.name("nobody"), "--approve")
     assert code == 65 and ["gone", "0"] in rows(printed) and ["unroutable", "3"] in rows(printed), printed
     letter = look(scene, queue)["dead-letters"][1]
-    assert command(scene, "redrive", "--queue", queue, "--id", letter["id"], "--to-queue", other, "--approve")[0] == 0
+    assert command(scene, "redrive", queue, "--id", letter["id"], "--to-queue", other, "--approve")[0] == 0
     assert (scene.depth(other), numbers(scene, queue)) == (1, [1, 5])
 
 
@@ -210,7 +210,7 @@ def test_the_command_is_interrupted_paused_and_cancelled(scene):
     """Who follows learns of it; who stops following does not end it."""
     queue, other = scene.queue("dead", kind="classic"), scene.queue("other")
     die(scene, (queue,), 8)
-    words = ["redrive", "--queue", queue, "--to-queue", other, "--rate", "1", "--approve"]
+    words = ["redrive", queue, "--to-queue", other, "--rate", "1", "--approve"]
     with subprocess.Popen(**typed(scene, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
         until(lambda: scene.depth(other) >= 1, "the first one went")
         follower.send_signal(signal.SIGINT)
@@ -254,8 +254,8 @@ def test_the_command_is_interrupted_before_the_answer(scene, then):
     """The messages go already: who interrupts learns under which number, or that nobody knows; who does it again need not wait for that."""
     queue, other = scene.fill(scene.queue("dead", kind="classic"), [b"m"] * 4), scene.queue("other")
     with answer_held(scene.via.proxy.admin) as (admin, let_go):
-        words = typed(scene, "redrive", "--queue", queue, "--to-queue", other, "--rate", "1", "--approve")
-        words["args"][words["args"].index("--admin") + 1] = admin
+        words = typed(scene, "redrive", queue, "--to-queue", other, "--rate", "1", "--approve")
+        words["args"][words["args"].index("--url") + 1] = "http://" + admin
         with subprocess.Popen(**words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asking:
             until(lambda: scene.depth(other) >= 1, "the first one went")
             asking.send_signal(signal.SIGINT)
@@ -274,11 +274,11 @@ def test_the_command_is_interrupted_before_the_answer(scene, then):
 def test_the_command_removes_what_somebody_confirms(scene, typing, code):
     queue = scene.queue("dead", kind="classic")
     die(scene, (queue,), 2)
-    printed = command(scene, "purge", "--queue", queue, "--reason", "expired", "--dry-run")[1]
+    printed = command(scene, "purge", queue, "--reason", "expired", "--dry-run")[1]
     assert printed == f"In {queue}, 1 of 2 messages would be removed.\n"
     keyboard, terminal = pty.openpty()
     try:
-        with subprocess.Popen(**typed(scene, "purge", "--queue", queue, "--reason", "expired"), stdin=terminal, stderr=terminal, stdout=subprocess.PIPE) as purge:
+        with subprocess.Popen(**typed(scene, "purge", queue, "--reason", "expired"), stdin=terminal, stderr=terminal, stdout=subprocess.PIPE) as purge:
             asked = b""
             while not asked.endswith(b"say yes: "):
                 asked += os.read(keyboard, 1000)

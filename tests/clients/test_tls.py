@@ -299,10 +299,10 @@ def test_the_admin_port_and_the_commands_have_tls_too(tls):
         upstream = ("retries", "list", "--delay", "1000", "--upstream", tls.broker.tls)
         for words, settings, code, said in (
             (("healthcheck", "--admin", place, "--admin-ca-file", ca), {}, 0, ""),
-            (("dead-letters", "queues", "--admin", place), environment(admin_ca_file=ca), 0, ""),
+            (("dead-letters", "queues", "--url", place), environment(admin_ca_file=ca), 0, ""),
             (("healthcheck",), own, 0, ""),  # by its settings alone, as in a container
             (("healthcheck", "--admin", place, "--admin-ca-file", stranger), {}, 1, "--admin-ca-file"),
-            (("dead-letters", "queues", "--admin", place.replace("localhost", "[::1]")), {}, 1, ""),
+            (("dead-letters", "queues", "--url", place.replace("localhost", "[::1]")), {}, 1, ""),
             (("healthcheck", "--admin", "https://", "--admin-ca-file", ca), {}, 64, "write a URL with a port"),
             (upstream, environment(upstream_ca_file=ca), 0, ""),
             (upstream, environment(upstream_ca_file=stranger), 1, "UnknownIssuer"),

@@ -48,7 +48,7 @@ class Reader:
     def command(self, start):
         """Runs the command of the tutorial that begins so."""
         (command,) = [line for text in blocks("sh") for line in text.splitlines() if line.startswith(start)]
-        words = [BINARY, *shlex.split(command)[1:], "--admin", "%s:%d" % self.proxy.admin]
+        words = [BINARY, *shlex.split(command)[1:], "--url", "http://%s:%d" % self.proxy.admin]
         done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE, env=os.environ | {"NO_COLOR": "1"})
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

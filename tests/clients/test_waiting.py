@@ -83,7 +83,7 @@ def test_what_waits_is_listed_and_released(own):
         assert begun - 1 <= due[0] <= due[1] <= done
     assert said["intake"] == [{"vhost": own.via.vhost, "queue": INTAKE, "messages": 0, "proxies": 1}]
     # Of one queue: the others stay, with their time, and in their order.
-    assert moved(own, "release", "--queue", orders) == (12, 2)
+    assert moved(own, "release", orders) == (12, 2)
     come_back(own, orders, numbers(12))
     waits(own, 2)
     assert retries(own, "list")["queues"] == said["queues"][:1]
@@ -126,7 +126,7 @@ def test_a_purge_is_told_that_messages_wait_and_the_command_removes_them(own):
     own.channel.queue_purge(orders)
     told = "messages that wait for a retry are not in the queue that was purged"
     until(lambda: [orders in line for line in own.proxy.text().splitlines() if told in line] == [True], own.proxy.text)
-    assert moved(own, "purge", "--queue", orders) == (5, 5)
+    assert moved(own, "purge", orders) == (5, 5)
     waits(own, 5)
     own.stop()
     (note,) = retries(own, "release")["notes"]
@@ -142,7 +142,7 @@ def test_killed_in_the_middle_it_loses_nothing(own):
     queue = send_away(own, "orders", numbers(300))
     waits(own, 300)
     own.stop()
-    command = start(own, "release", "--queue", queue)
+    command = start(own, "release", queue)
     until(lambda: own.depth(INTAKE) > 20, "it has begun", pause=0.001)
     command.kill()
     command.communicate(timeout=DEADLINE)

@@ -18,6 +18,8 @@ fn dlx_proxy(arguments: &[&str]) -> Output {
     command
         .args(arguments)
         .env("COLUMNS", "120")
+        .env("XDG_CONFIG_HOME", "/nowhere")
+        .stdin(std::process::Stdio::null())
         .output()
         .expect("the program runs")
 }
@@ -43,6 +45,33 @@ const SAID: &[(&str, i32, &str)] = &[
     ("--no-such-flag", 64, "Usage: dlx-proxy"),
     ("dead-letters redrive", 64, "Usage: dlx-proxy"),
     ("dead-letters redrives cancel", 64, "Usage: dlx-proxy"),
+    // What was typed before 0.3.0 is answered with what to type now.
+    (
+        "dead-letters groups --queue q",
+        64,
+        "`dlx-proxy dead-letters groups orders.dead`",
+    ),
+    ("queues --non-interactive", 64, "write `--output tsv`"),
+    (
+        "queues --admin 127.0.0.1:1",
+        64,
+        "write `--url http://HOST:PORT`",
+    ),
+    ("queues --url 127.0.0.1:1", 64, "flag --url: not a URL"),
+    (
+        "queues --url http://me:s3cret@127.0.0.1:1/x",
+        64,
+        "it is more than a host and a port",
+    ),
+    ("queues --url http://me:s3cret@127.0.0.1:1", 1, NOBODY),
+    (
+        "queues --url http://me@127.0.0.1:1",
+        1,
+        "dlx-proxy: the password is missing",
+    ),
+    ("queues --profile night", 64, "there is no profile `night`"),
+    ("status --url http://127.0.0.1:1", 1, NOBODY),
+    ("watch --url http://127.0.0.1:1", 1, NOBODY),
     ("config check --admin here", 64, ADMIN),
     ("run --admin here", 64, ADMIN),
     ("healthcheck --admin here", 64, ADMIN),
@@ -65,43 +94,27 @@ const SAID: &[(&str, i32, &str)] = &[
         "cannot connect",
     ),
     ("healthcheck --admin 127.0.0.1:1", 1, NOBODY),
-    (
-        "dead-letters groups --queue q --admin 127.0.0.1:1",
-        1,
-        NOBODY,
-    ),
+    ("dead-letters groups q --url http://127.0.0.1:1", 1, NOBODY),
     // Nothing is moved without a yes: the proxy is not even asked.
     (
-        "dead-letters redrive --queue q --admin 127.0.0.1:1",
+        "dead-letters redrive q --url http://127.0.0.1:1",
         64,
         NO_YES,
     ),
+    ("dead-letters purge q --url http://127.0.0.1:1", 64, NO_YES),
     (
-        "dead-letters purge --queue q --admin 127.0.0.1:1",
-        64,
-        NO_YES,
-    ),
-    (
-        "dead-letters redrive --queue q --admin 127.0.0.1:1 --approve",
+        "dead-letters redrive q --url http://127.0.0.1:1 --approve",
         1,
         NOBODY,
     ),
     (
-        "dead-letters purge --queue q --admin 127.0.0.1:1 --dry-run",
+        "dead-letters purge q --url http://127.0.0.1:1 --dry-run",
         1,
         NOBODY,
     ),
-    ("dead-letters list --queue q --reason rejcted", 64, REASONS),
-    (
-        "dead-letters export --queue q --reason rejcted",
-        64,
-        REASONS,
-    ),
-    (
-        "dead-letters redrive --queue q --reason rejcted",
-        64,
-        "similar",
-    ),
+    ("dead-letters list q --reason rejcted", 64, REASONS),
+    ("dead-letters export q --reason rejcted", 64, REASONS),
+    ("dead-letters redrive q --reason rejcted", 64, "similar"),
 ];
 const ADMIN: &str = "flag --admin: admin = \"here\": write an IP address";
 const NOBODY: &str = "dlx-proxy: no answer from 127.0.0.1:1: ";
@@ -152,7 +165,7 @@ fn check_config_prints_what_is_in_force() {
 fn the_password_of_a_pasted_url_is_not_shown() {
     let url = "amqp://me:s3@cret@host";
     let limit = format!("--limit={url}");
-    let redrives = ["dead-letters", "redrives", "list", "--admin"];
+    let redrives = ["dead-letters", "redrives", "list", "--url"];
     for words in [
         &["run", url][..],
         &["run", "--listen", url],
@@ -162,7 +175,7 @@ fn the_password_of_a_pasted_url_is_not_shown() {
         &[&redrives[..], &["https://me:s3cret@host:1"]].concat(),
         &["demo", "--url", url],
         &["demo", "--url", "http://me:s3cret@127.0.0.1:1"],
-        &["dead-letters", "list", "--queue=q", &limit],
+        &["dead-letters", "list", "q", &limit],
         &["doctor", "--output", url],
     ] {
         let output = dlx_proxy(words);

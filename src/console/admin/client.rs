@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::BodyExt;
 use hyper::http::request::Builder;
 use hyper::{Method, Request, StatusCode, header};
+use memchr::memmem;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -20,6 +22,8 @@ const LONGEST_ANSWER: usize = 256 << 20;
 pub struct Client {
     pub admin: Place,
     pub login: Login,
+    /// Of paths below `/api/v1/vhosts/`.
+    pub vhost: Vec<u8>,
 }
 
 #[derive(Debug, Error)]
@@ -58,11 +62,15 @@ async fn exchange(
         let status = answer.status();
         Ok::<_, Failed>((status, http::body(answer.into_body(), LONGEST_ANSWER).await))
     });
-    let (status, body) = answer.await.map_err(|source| NoAnswer::None {
+    let (status, body) = answer.await.map_err(|source| none(admin, source))?;
+    Ok((status, body.map_err(|error| broken(admin, error))?))
+}
+
+fn none(admin: &Place, source: Failed) -> NoAnswer {
+    NoAnswer::None {
         admin: admin.to_string(),
         source,
-    })?;
-    Ok((status, body.map_err(|error| broken(admin, error))?))
+    }
 }
 
 fn broken(admin: &Place, source: impl Into<BadBody>) -> NoAnswer {
@@ -122,17 +130,57 @@ impl Client {
             .header(OWN_HEADER, "1");
         let answer = exchange(&self.admin, Some(&self.login), PATIENCE, request, body);
         let (status, body) = answer.await?;
-        if status.is_success() {
-            return Ok(body);
+        match status.is_success() {
+            true => Ok(body),
+            false => Err(problem(status, &body)),
         }
-        let problem = serde_json::from_slice::<Value>(&body).unwrap_or_default();
-        let detail = match problem["detail"].as_str() {
-            Some(detail) => detail.to_owned(),
-            None if status == StatusCode::NOT_FOUND => {
-                "this proxy has no API: `admin-api` is false, or it is older".to_owned()
-            }
-            None => format!("the proxy answers {status}"),
-        };
-        Err(NoAnswer::Problem { status, detail })
     }
+
+    /// Follows server-sent events. `see`: each one, whole; false ends it.
+    ///
+    /// # Errors
+    /// When there is no answer, or it breaks off.
+    pub async fn events(
+        &self,
+        path: &str,
+        mut see: impl FnMut(&str) -> bool,
+    ) -> Result<(), NoAnswer> {
+        let request = Request::get(path).header(header::ACCEPT, "text/event-stream");
+        let following = async |mut requests: http::Requests| {
+            let answer = requests.send(request, Bytes::new()).await?;
+            let status = answer.status();
+            let mut body = answer.into_body();
+            if !status.is_success() {
+                return Ok(Some((status, http::body(body, LONGEST_ANSWER).await)));
+            }
+            let mut begun = Vec::new();
+            while let Some(frame) = body.frame().await {
+                begun.extend_from_slice(frame?.data_ref().unwrap_or(&Bytes::new()));
+                while let Some(end) = memmem::find(&begun, b"\n\n") {
+                    let event: Vec<u8> = begun.drain(..end + 2).collect();
+                    if !see(&String::from_utf8_lossy(&event)) {
+                        return Ok(None);
+                    }
+                }
+            }
+            Ok::<_, Failed>(None)
+        };
+        let followed = self.admin.ask(Some(&self.login), PATIENCE, following);
+        match followed.await.map_err(|source| none(&self.admin, source))? {
+            None => Ok(()),
+            Some((status, body)) => Err(problem(status, &body.unwrap_or_default())),
+        }
+    }
+}
+
+fn problem(status: StatusCode, body: &[u8]) -> NoAnswer {
+    let problem = serde_json::from_slice::<Value>(body).unwrap_or_default();
+    let detail = match problem["detail"].as_str() {
+        Some(detail) => detail.to_owned(),
+        None if status == StatusCode::NOT_FOUND => {
+            "this proxy has no API: `admin-api` is false, or it is older".to_owned()
+        }
+        None => format!("the proxy answers {status}"),
+    };
+    NoAnswer::Problem { status, detail }
 }

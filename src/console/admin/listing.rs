@@ -1,6 +1,9 @@
 //! What is shown of a queue: a page of its messages, groups of them, or one; and how far it was looked at.
 
+use std::time::UNIX_EPOCH;
+
 use axum::http::StatusCode;
+use humantime_serde::re::humantime::{parse_duration, parse_rfc3339_weak};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -88,11 +91,7 @@ pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, P
         let reason = Reason::parse(text.as_bytes());
         reason.ok_or_else(|| format!("write one of {}, or leave it out", all()))
     };
-    let older_than = |text: &str| {
-        humantime_serde::re::humantime::parse_duration(text)
-            .map(|age| now.before(age))
-            .map_err(|_| "write a time with its unit, like 90s, 15m, 2h or 7d")
-    };
+    let moment = |text: &str| moment(text, now);
     Ok(Filter {
         source: parameters.name("source")?,
         reason: parameters.read("reason", reason)?,
@@ -100,7 +99,8 @@ pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, P
         routing_key: parameters.key("routing-key")?,
         headers: headers.collect::<Result<_, _>>()?,
         body: parameters.bytes("body")?,
-        died_by: parameters.read("older-than", older_than)?,
+        died_by: parameters.read("older-than", moment)?,
+        died_since: parameters.read("since", moment)?,
         ids: ids.collect::<Result<_, _>>()?,
         waits: None,
     })
@@ -116,6 +116,21 @@ pub(super) fn one(id: &[u8]) -> Result<Filter, Problem> {
         ids: vec![id],
         ..Filter::default()
     })
+}
+
+/// So long ago, or a time in UTC, which may end after the minutes or the day.
+fn moment(text: &str, now: Wall) -> Result<Wall, &'static str> {
+    if let Ok(age) = parse_duration(text) {
+        return Ok(now.before(age));
+    }
+    let text = text.trim_end_matches('Z');
+    let ends = ["", ":00", "T00:00:00"];
+    let read = |end| parse_rfc3339_weak(&format!("{text}{end}")).ok();
+    let time = ends.into_iter().find_map(read);
+    let time = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    time.map(|time| Wall::of_seconds(time.as_secs())).ok_or(
+        "write a time with its unit, like 90s, 15m, 2h or 7d, or a time in UTC, like 2026-11-28T02:00Z",
+    )
 }
 
 // === impl Wanted ===

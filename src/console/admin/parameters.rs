@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use axum::http::{StatusCode, Uri};
 use percent_encoding::percent_decode_str;
+use regex::bytes::Regex;
 
 use super::problem::Problem;
 use crate::amqp::ids::{ShortStr, Vhost};
@@ -133,6 +134,26 @@ impl Parameters {
         }
     }
 
+    /// Takes a pattern of names: `*` is any text, `?` one character. Without it, all match.
+    ///
+    /// # Errors
+    /// When it is empty.
+    pub(super) fn pattern(
+        &mut self,
+        name: &str,
+    ) -> Result<impl Fn(&ShortStr) -> bool + use<>, Problem> {
+        let pattern = self.bytes(name)?.unwrap_or_else(|| b"*".to_vec());
+        let escape = |byte: &u8| match byte {
+            b'*' => ".*".to_owned(),
+            b'?' => ".".to_owned(),
+            byte => format!("\\x{byte:02x}"),
+        };
+        let pattern: String = pattern.iter().map(escape).collect();
+        let pattern = Regex::new(&format!("(?s-u)^{pattern}$"));
+        let pattern = pattern.map_err(|_| bad(format_args!("{name}: it is too long")))?;
+        Ok(move |name: &ShortStr| pattern.is_match(name))
+    }
+
     /// Takes a text and parses it with `read`.
     ///
     /// # Errors
@@ -241,5 +262,23 @@ mod tests {
         let long = uri(&format!("/api/v1/x?source={}", "a".repeat(256)));
         let refused = bad("source: a name has up to 255 bytes");
         assert_eq!(Parameters::of(&long).name("source"), Err(refused));
+    }
+
+    #[test]
+    fn patterns_match_bytes() {
+        for (pattern, name, is_match) in [
+            ("orders.*", &b"orders.dead"[..], true),
+            ("orders.*", b"ordersXdead", false),
+            ("*.dead", b"\xff\n.dead", true),
+            ("a?c", b"abc", true),
+            ("a?c", b"ac", false),
+            ("%5Ba%5D", b"[a]", true),
+            ("dead", b"dead.old", false),
+        ] {
+            let mut query = Parameters::of(&uri(&format!("/api/v1/x?name={pattern}")));
+            let matches = query.pattern("name").expect("a pattern");
+            let name = ShortStr::new(name).expect("short");
+            assert_eq!(matches(&name), is_match, "{pattern} {name}");
+        }
     }
 }

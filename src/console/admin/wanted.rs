@@ -10,7 +10,7 @@ use utoipa::IntoParams;
 use crate::machine::Reason;
 use crate::registry::handling::State;
 
-/// Which messages; those that all of these fit.
+/// Which messages: those that match all of these.
 #[derive(Args, Debug, IntoParams)]
 #[into_params(parameter_in = Query, rename_all = "kebab-case")]
 pub struct Filters {
@@ -18,30 +18,34 @@ pub struct Filters {
     #[arg(long, value_name = "QUEUE", value_parser = bytes())]
     #[param(value_type = Option<String>)]
     source: Option<OsString>,
-    /// Only messages that died so: rejected, expired, maxlen or delivery_limit
+    /// Only messages that died for this reason: rejected, expired, maxlen or delivery_limit
     #[arg(long, value_name = "REASON", value_parser = Reason::ALL.map(Reason::as_str), hide_possible_values = true)]
     reason: Option<String>,
-    /// Only messages whose error begins with this line, as `groups` shows it
-    #[arg(long, value_name = "LINE", value_parser = bytes())]
+    /// Only messages whose error begins with this text, as `groups` shows it
+    #[arg(long, value_name = "TEXT", value_parser = bytes())]
     #[param(value_type = Option<String>)]
     error: Option<OsString>,
-    /// Only messages with this routing key
-    #[arg(long, value_name = "KEY")]
+    /// Only messages that died since: 90s, 15m, 2h or 7d ago, or a UTC time like 2026-11-28T02:00Z
+    #[arg(long, value_name = "TIME", value_parser = bytes())]
     #[param(value_type = Option<String>)]
-    routing_key: Option<OsString>,
-    /// Only messages with this header; may be repeated
-    #[arg(long, value_name = "NAME=VALUE")]
-    #[param(value_type = Option<Vec<String>>)]
-    header: Vec<OsString>,
+    since: Option<OsString>,
+    /// Only messages that died before: 90s, 15m, 2h or 7d ago, or a UTC time; and were not redriven after that
+    #[arg(long, value_name = "TIME", value_parser = bytes())]
+    #[param(value_type = Option<String>)]
+    older_than: Option<OsString>,
     /// Only messages with this text in their body
     #[arg(long, value_name = "TEXT", value_parser = bytes())]
     #[param(value_type = Option<String>)]
     body: Option<OsString>,
-    /// Only messages that died at least so long ago and were not redriven since, as in 90s, 15m, 2h or 7d
-    #[arg(long, value_name = "TIME", value_parser = bytes())]
+    /// Only messages with this header; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    #[param(value_type = Option<Vec<String>>)]
+    header: Vec<OsString>,
+    /// Only messages with this routing key
+    #[arg(long, value_name = "KEY")]
     #[param(value_type = Option<String>)]
-    older_than: Option<OsString>,
-    /// Only this message, as `list` names it; may be repeated
+    routing_key: Option<OsString>,
+    /// Only the message with this id, from `list`; may be repeated
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     #[param(value_type = Option<Vec<String>>)]
     id: Vec<String>,
@@ -51,20 +55,20 @@ pub struct Filters {
 #[derive(Args, Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Part {
-    /// How many messages to list at most [default: 100]
-    #[arg(long, value_name = "N")]
+    /// List at most N messages [default: 100]
+    #[arg(short = 'n', long, value_name = "N")]
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u64>,
-    /// Behind so many others
+    /// Skip N messages
     #[arg(long, value_name = "N")]
     offset: Option<u64>,
 }
 
-/// Where messages go: each to the queue that it died in, if nothing is said.
+/// Where messages go; by default each to the queue where it died.
 #[derive(Args, Debug, IntoParams)]
 #[into_params(parameter_in = Query, rename_all = "kebab-case")]
 pub struct To {
-    /// Send them to this queue [default: each to the queue that it died in]
+    /// Send them to this queue [default: each to the queue where it died]
     #[arg(long, value_name = "NAME", conflicts_with = "to_exchange", value_parser = bytes())]
     #[param(value_type = Option<String>)]
     pub to_queue: Option<OsString>,
@@ -81,37 +85,51 @@ pub struct To {
     )]
     #[param(value_type = Option<String>)]
     pub to_routing_key: Option<OsString>,
-    /// What they say of their deaths: keep it, or begin anew [default: keep]
+    /// Keep their history of deaths, or start a new one: keep or new [default: keep]
     #[arg(long, value_name = "HOW", value_parser = ["keep", "new"], hide_possible_values = true)]
     pub history: Option<String>,
 }
 
-/// How many messages go, and how fast.
+/// How many messages move, and how fast.
 #[derive(Args, Debug, IntoParams)]
 #[into_params(parameter_in = Query, rename_all = "kebab-case")]
 pub struct Pace {
-    /// How many messages to move at most; the oldest go first
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Move at most N messages, the oldest first
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
-    /// How many messages to move in a second at most
+    /// Move at most N messages a second
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rate: Option<u64>,
-    /// Only say how many messages are meant
+    /// Only count the messages
     #[arg(long)]
     #[param(value_type = Option<bool>)]
     pub dry_run: bool,
+}
+
+/// Which queues by name.
+#[derive(Args, Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct Named {
+    /// Only queues whose names match: `*` is any text, `?` one character
+    #[arg(value_name = "PATTERN", value_parser = bytes())]
+    #[param(value_type = Option<String>)]
+    name: Option<OsString>,
 }
 
 /// Which queues of those that are handled.
 #[derive(Args, Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Which {
+    /// Only queues whose names match: `*` is any text, `?` one character
+    #[arg(value_name = "PATTERN", value_parser = bytes())]
+    #[param(value_type = Option<String>)]
+    name: Option<OsString>,
     /// Only queues in these states: unknown, rejects-only, off, full
-    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = State::ALL.map(State::as_str), hide_possible_values = true)]
+    #[arg(short, long, value_name = "STATES", value_delimiter = ',', value_parser = State::ALL.map(State::as_str), hide_possible_values = true)]
     #[param(value_type = Option<Vec<String>>)]
     state: Vec<String>,
-    /// How many queues to list at most; those first that need attention [default: 300]
-    #[arg(long, value_name = "N")]
+    /// List at most N queues, those first that need attention [default: 300]
+    #[arg(short = 'n', long, value_name = "N")]
     limit: Option<u64>,
 }
 

@@ -23,7 +23,7 @@ pub struct Broker {
     #[arg(long, value_name = "URL")]
     management_url: Option<String>,
     /// Only this vhost; may be repeated [default: those of the settings]
-    #[arg(long = "vhost", value_name = "NAME")]
+    #[arg(short = 'V', long = "vhost", value_name = "NAME")]
     vhosts: Vec<String>,
 }
 

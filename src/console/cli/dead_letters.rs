@@ -8,56 +8,52 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 
 use super::proxy::{Printing, Proxy};
-use crate::console::admin::wanted::{Filters, Pace, Part, To, Which, bytes};
+use crate::console::admin::wanted::{Filters, Named, Pace, Part, To, Which, bytes};
 
 const AFTER_HELP: &str = "\
-The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest first, and puts them back in \
-their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3) the answer says so. Exit code 1: there is no answer, \
-and why.";
+The proxy logs in to the broker as you, browses the queue from the oldest message, and puts the messages back. You need the right to read the queue. \
+On quorum queues before RabbitMQ 4.3 this counts as a failed delivery; the answer says so.";
 
 const AFTER_HELP_OF_FILES: &str = "\
-A line is what `show` prints as JSON, and the properties as bytes. `import` makes a message of it with those properties and with the body that stands \
-in the line; other changes of a line count nothing. A CC header is shown on and does not route; a user-id that is not yours is left out.
+Each line of an export is what `show --output json` prints, plus the raw properties. `import` uses only these properties and the body. It also takes \
+messages as the management API and rabbitmqadmin print them. A `user-id` that is not yours is left out.
 
-Exit codes: 0 all is done; 3 a part of it, and which is said; 65 nothing of it; 1 there is no answer, and why.";
+Exit codes: 0 all is done; 3 only a part; 65 nothing; 1 no answer.";
 
 pub(super) const AFTER_HELP_OF_HANDLED: &str = "\
-A queue is `full`: the proxy handles all its dead letters; `rejects-only`: expiry and overflow are the broker's; `off`: all are the broker's; or \
-`unknown`. Below the table stands why, and what to do. The queues that dead letters go to, with their numbers of messages, are listed by `dlx-proxy \
-dead-letters queues`. A user sees the queues that the user may read, the proxy's own user sees all. Exit code 1: there is no answer, and why.";
+States: `full`: the proxy handles all dead letters of the queue; `rejects-only`: the broker handles expiry and overflow; `off`: the broker handles all; \
+`unknown`. The causes and the advice are below the table. `dlx-proxy dead-letters queues` lists the queues that dead letters go to. You see the \
+queues that you may read.";
 
 const AFTER_HELP_OF_QUEUES: &str = "\
-The proxy knows the queues that its dead letters went to since it was started, and the targets of the queues that it knows; with a `management-url` \
-also those behind named exchanges, how many messages each has, and, where it can be known, how long the oldest has been there. How the queues are \
-handled in which messages die, `dlx-proxy queues` lists. A user sees the queues that the user may read. Exit code 1: \
-there is no answer, and why.";
+The proxy lists the queues that its dead letters went to since it started, and the targets of the queues it knows. With a `management-url` it also \
+shows how many messages each queue has, and how old the oldest is. You see the queues that you may read.";
 
 const AFTER_HELP_OF_MOVES: &str = "\
-On a terminal the command looks first, says how many messages are meant, and asks. Elsewhere, and with --non-interactive, it wants --approve. \
-Then it shows how far the proxy is. Ctrl-C ends only that (exit code 130): the proxy goes on, until `dlx-proxy dead-letters redrives cancel`.
+On a terminal, the command first counts the messages and asks. Elsewhere it needs --approve. Then it shows the progress. Ctrl-C ends only the display \
+(exit code 130): the proxy continues until `dlx-proxy dead-letters redrives cancel ID`.
 
-Messages that come after the beginning are not meant. One that cannot go stays where it is.
+Messages that arrive later are not moved. A message that cannot be moved stays in the queue.
 
-Exit codes: 0 all that were meant have gone; 3 some stay, or it was cancelled; 65 it failed, or none of those that were meant has gone; 1 there is no \
-answer, and why, or nobody said yes; 64 something has to be typed otherwise, or --approve is missing.";
+Exit codes: 0 all messages moved; 3 some stay, or it was cancelled; 65 it failed, or nothing moved; 1 no answer, or you said no; 64 usage error, \
+or --approve is missing.";
 
 const AFTER_HELP_OF_REDRIVES: &str = "\
-The proxy knows those that are at work and the last 100 that have ended, until it ends itself. A user sees those of the queues that the user may \
-read. Exit code 1: there is no answer, and why.";
+The proxy remembers the running redrives and purges and the last 100 that ended, until it restarts. You see those of the queues that you may read.";
 
 /// `queues`: which, and how they are shown.
 #[derive(Args, Debug)]
 pub struct Handled {
     #[command(flatten)]
-    pub place: Place,
-    #[command(flatten)]
     which: Which,
+    #[command(flatten, next_help_heading = "Connection and output")]
+    pub place: Place,
 }
 
 /// `dead-letters`: where, and what to do there.
 #[derive(Args, Debug)]
 pub struct DeadLetters {
-    #[command(flatten, next_help_heading = "Options of each of these commands")]
+    #[command(flatten, next_help_heading = "Connection and output")]
     pub place: Place,
     #[command(subcommand)]
     pub what: What,
@@ -66,12 +62,17 @@ pub struct DeadLetters {
 /// What to do with the dead letters in a queue.
 #[derive(Debug, Subcommand)]
 pub enum What {
-    /// List the queues that dead letters go to, with what is known of them
+    /// List the queues that dead letters go to
     #[command(after_help = AFTER_HELP_OF_QUEUES)]
-    Queues,
-    /// Show how far redrives and purges are; pause, resume or cancel one
-    #[command(subcommand)]
-    Redrives(Redrives),
+    Queues(Named),
+    /// Count the messages of a queue by source, reason and error
+    #[command(after_help = AFTER_HELP)]
+    Groups {
+        #[command(flatten)]
+        queue: Queue,
+        #[command(flatten)]
+        filters: Box<Filters>,
+    },
     /// List the messages of a queue, the oldest first
     #[command(after_help = AFTER_HELP)]
     List {
@@ -82,43 +83,16 @@ pub enum What {
         #[command(flatten)]
         part: Part,
     },
-    /// Count the messages of a queue by where they died, why, and with which error
-    #[command(after_help = AFTER_HELP)]
-    Groups {
-        #[command(flatten)]
-        queue: Queue,
-        #[command(flatten)]
-        filters: Box<Filters>,
-    },
-    /// Show one message: how it died, its properties, its headers and its body
+    /// Show one message: its deaths, properties, headers and body
     #[command(after_help = AFTER_HELP)]
     Show {
-        /// The message, as `list` names it
+        #[command(flatten)]
+        queue: Queue,
+        /// The id of the message, from `list`
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         id: String,
-        #[command(flatten)]
-        queue: Queue,
     },
-    /// Write messages to standard output, one a line, as JSON; they stay in the queue
-    #[command(after_help = AFTER_HELP_OF_FILES)]
-    Export {
-        #[command(flatten)]
-        queue: Queue,
-        #[command(flatten)]
-        filters: Box<Filters>,
-        /// How many messages to export at most; the oldest go first
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-        limit: Option<u64>,
-    },
-    /// Put messages that were exported into a queue
-    #[command(after_help = AFTER_HELP_OF_FILES)]
-    Import {
-        #[command(flatten)]
-        queue: Queue,
-        /// The file [default: standard input]
-        file: Option<PathBuf>,
-    },
-    /// Send messages back to the queues that they died in, or to another place
+    /// Send messages back to the queues where they died, or to another place
     #[command(after_help = AFTER_HELP_OF_MOVES)]
     Redrive {
         #[command(flatten)]
@@ -128,7 +102,10 @@ pub enum What {
         #[command(flatten)]
         moving: Box<Moving>,
     },
-    /// Remove messages for good
+    /// Show, pause, resume or cancel redrives and purges
+    #[command(subcommand)]
+    Redrives(Redrives),
+    /// Delete messages
     #[command(after_help = AFTER_HELP_OF_MOVES)]
     Purge {
         #[command(flatten)]
@@ -136,24 +113,43 @@ pub enum What {
         #[command(flatten)]
         moving: Box<Moving>,
     },
+    /// Write messages to standard output, one JSON object a line; they stay in the queue
+    #[command(after_help = AFTER_HELP_OF_FILES)]
+    Export {
+        #[command(flatten)]
+        queue: Queue,
+        #[command(flatten)]
+        filters: Box<Filters>,
+        /// Export at most N messages, the oldest first
+        #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        limit: Option<u64>,
+    },
+    /// Publish exported messages to a queue
+    #[command(after_help = AFTER_HELP_OF_FILES)]
+    Import {
+        #[command(flatten)]
+        queue: Queue,
+        /// The file [default: standard input]
+        file: Option<PathBuf>,
+    },
 }
 
 /// What to do with redrives and purges.
 #[derive(Debug, Subcommand)]
 pub enum Redrives {
-    /// List them, the newest first
+    /// List redrives and purges, the newest first
     #[command(after_help = AFTER_HELP_OF_REDRIVES)]
     List,
-    /// Show one: what it does, how far it is, what stays and why
+    /// Show the progress of one, and which messages stay and why
     #[command(after_help = AFTER_HELP_OF_REDRIVES)]
     Show(OneRedrive),
-    /// Hold one up; what it has looked at and not moved, others do not see meanwhile
+    /// Pause one; messages it holds stay hidden from consumers
     #[command(after_help = AFTER_HELP_OF_REDRIVES)]
     Pause(OneRedrive),
-    /// Let one go on that was paused
+    /// Resume one
     #[command(after_help = AFTER_HELP_OF_REDRIVES)]
     Resume(OneRedrive),
-    /// End one; what has gone has gone, the rest stays where it is
+    /// Cancel one; messages not moved yet stay in the queue
     #[command(after_help = AFTER_HELP_OF_REDRIVES)]
     Cancel(OneRedrive),
 }
@@ -161,32 +157,39 @@ pub enum Redrives {
 /// Which redrive.
 #[derive(Args, Debug)]
 pub struct OneRedrive {
-    /// Its number, as `list` names it
+    /// Its number, from `list`
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub id: String,
 }
 
-/// Which vhost, by which proxy, and as whom.
+/// Which proxy, as whom, and how to print.
 #[derive(Args, Debug)]
 pub struct Place {
     #[command(flatten)]
     pub proxy: Proxy,
-    /// The vhost
-    #[arg(long, value_name = "NAME", default_value = "/", global = true, value_parser = bytes())]
-    pub vhost: OsString,
     #[command(flatten)]
     pub printing: Printing,
 }
 
-/// Which queue there.
+/// `watch`: of which queue.
+#[derive(Args, Debug)]
+pub struct Watch {
+    /// Only messages that die in this queue
+    #[arg(value_name = "QUEUE", value_parser = bytes())]
+    pub queue: Option<OsString>,
+    #[command(flatten, next_help_heading = "Connection and output")]
+    pub place: Place,
+}
+
+/// Which queue.
 #[derive(Args, Debug)]
 pub struct Queue {
     /// The queue
-    #[arg(long, value_name = "NAME", value_parser = bytes())]
+    #[arg(value_name = "QUEUE", value_parser = bytes())]
     pub queue: OsString,
 }
 
-/// Which messages go, how fast, and what is said about it.
+/// Which messages move, how fast, and whether to ask.
 #[derive(Args, Debug)]
 pub struct Moving {
     #[command(flatten)]
@@ -194,9 +197,9 @@ pub struct Moving {
     #[command(flatten)]
     pub pace: Pace,
     /// Do not ask
-    #[arg(long)]
+    #[arg(short = 'y', long)]
     pub approve: bool,
-    /// Only begin: `dlx-proxy dead-letters redrives` tells the rest
+    /// Return at once; `dlx-proxy dead-letters redrives list` shows the progress
     #[arg(long)]
     pub no_wait: bool,
 }

@@ -16,10 +16,10 @@ pub struct Doctor {
     #[command(flatten)]
     pub broker: Broker,
     /// A user of the broker as whom clients connect: examine what this user may do, too [env: DLX_PROXY_USERNAME]
-    #[arg(long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME")]
     pub username: Option<String>,
     /// The password of that user [env: DLX_PROXY_PASSWORD]
-    #[arg(long, value_name = "TEXT")]
+    #[arg(short, long, value_name = "TEXT")]
     pub password: Option<String>,
     /// A user of the broker as whom clients connect: print the command that adds what clients of the proxy need to what this user may do. It takes a
     /// management-url with an administrator
@@ -27,6 +27,7 @@ pub struct Doctor {
     pub client_user: Option<String>,
     /// How to print it: table or json
     #[arg(
+        short,
         long,
         value_name = "FORM",
         default_value = "table",

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hyper::Method;
 use serde_json::Value;
 
-use super::{Failed, Outcome, Said};
+use super::{Failed, Outcome, Said, foreign};
 use crate::console::admin::client::Client;
 use crate::console::admin::files::Answer as Imported;
 use crate::console::cli::Printing;
@@ -43,6 +43,18 @@ pub(super) async fn import(
         Some(path) => Box::new(BufReader::new(File::open(path).map_err(Failed::NoFile)?)),
         None => Box::new(io::stdin().lock()),
     };
+    // A list is what the management API prints; an export has an object on each line.
+    if lines
+        .fill_buf()
+        .map_err(Failed::NoFile)?
+        .trim_ascii_start()
+        .starts_with(b"[")
+    {
+        let messages = serde_json::from_reader::<_, Vec<Value>>(lines);
+        let messages = messages.map_err(|error| Failed::NoMessages(error.to_string()))?;
+        let messages = foreign::lines(&messages).map_err(Failed::NoMessages)?;
+        lines = Box::new(io::Cursor::new(messages));
+    }
     let (mut all, mut next) = (Imported::default(), 1);
     while all.cause.is_none() {
         let (part, number) = part(&mut lines).map_err(Failed::NoFile)?;

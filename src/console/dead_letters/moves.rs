@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use hyper::Method;
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
@@ -42,7 +43,7 @@ pub(super) async fn carry_out(
         Some(_) => "redrives",
         None => "purges",
     };
-    let page = super::path(place, [&"queues", &queue, &page]);
+    let page = super::path(client, [&"queues", &queue, &page]);
     let order = format!("{page}{}", query.text());
     if (moving.pace.dry_run || !moving.approve)
         && let Some(said) = counted(client, &page, query, (queue, to), (moving, printing)).await?
@@ -59,12 +60,12 @@ pub(super) async fn carry_out(
     if moving.no_wait {
         let said = match printing.output {
             Output::Json => Said::of(&begun, printing, None)?,
-            Output::Table => Said::text(goes_on + ".\n", &Value::Null),
+            Output::Table | Output::Tsv => Said::text(goes_on + ".\n", &Value::Null),
         };
         return Ok((said, Outcome::All));
     }
-    let path = super::path(place, [&"redrives", &begun["id"].to_string()]);
-    let mut screen = Screen::new(printing.non_interactive);
+    let path = super::path(client, [&"redrives", &begun["id"].to_string()]);
+    let mut screen = Screen::new();
     let ended = tokio::select! {
         ended = to_its_end(client, &path, &begun, &mut screen) => Some(ended),
         _ = interrupted.recv() => None,
@@ -89,7 +90,7 @@ async fn counted(
 ) -> Result<Option<Said>, Failed> {
     let Pace { limit, dry_run, .. } = moving.pace;
     let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
-    if !dry_run && (printing.non_interactive || !is_terminal) {
+    if !dry_run && !is_terminal {
         return Err(Failed::NotApproved);
     }
     if !dry_run {
@@ -101,7 +102,7 @@ async fn counted(
     if dry_run || counted["matched"] == 0 && counted["stopped"] == "end" {
         return Ok(Some(match printing.output {
             Output::Json => Said::of(&counted, printing, None)?,
-            Output::Table => Said::text(format!("{words}.\n"), &counted),
+            Output::Table | Output::Tsv => Said::text(format!("{words}.\n"), &counted),
         }));
     }
     for note in Said::text(String::new(), &counted).notes {
@@ -218,7 +219,7 @@ async fn to_its_end(
             Ok(shown) if !shown["ended"].is_null() => return Ok(shown),
             Ok(shown) => {
                 unanswered = 0;
-                screen.show(&progress(&shown));
+                screen.show(&shown);
             }
             Err(why) if why.may_pass() && unanswered < MOST_UNANSWERED => unanswered += 1,
             Err(why) => return Err(why.into()),
@@ -246,38 +247,42 @@ fn progress(shown: &Value) -> String {
 }
 
 struct Screen {
-    is_terminal: bool,
-    is_drawn: bool,
+    bar: ProgressBar,
     last: Instant,
 }
 
 // === impl Screen ===
 
 impl Screen {
-    fn new(non_interactive: bool) -> Screen {
+    fn new() -> Screen {
+        let bar = ProgressBar::no_length(); // on standard error, if that is a terminal
+        if let Ok(style) = ProgressStyle::with_template("[{bar:20}] {wide_msg}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
         Screen {
-            is_terminal: !non_interactive && io::stderr().is_terminal(),
-            is_drawn: false,
+            bar,
             last: Instant::now(),
         }
     }
 
-    fn show(&mut self, line: &str) {
-        if self.is_terminal {
-            self.clear();
-            self.is_drawn = true;
-            eprint!("{line}");
-            drop(io::stderr().flush()); // nobody looks at a terminal that is gone
+    fn show(&mut self, shown: &Value) {
+        let line = progress(shown);
+        if !self.bar.is_hidden() {
+            if let Some(ready) = shown["ready"].as_u64() {
+                self.bar.set_length(ready);
+            }
+            self.bar.set_position(shown["seen"].as_u64().unwrap_or(0));
+            let (rate, left) = (self.bar.per_sec(), HumanDuration(self.bar.eta()));
+            self.bar
+                .set_message(format!("{line}, {rate:.0}/s, {left} left"));
         } else if self.last.elapsed() >= BETWEEN_LINES {
             self.last = Instant::now();
             eprintln!("{line}");
         }
     }
 
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.is_drawn) {
-            eprint!("\r\x1b[K");
-        }
+    fn clear(&self) {
+        self.bar.finish_and_clear();
     }
 }
 

@@ -1,29 +1,43 @@
 //! Answers of the API for people and for scripts: a list as a table, one thing as its facts.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use humantime_serde::re::humantime::format_duration;
+use anstyle::{AnsiColor, Style};
+use humantime_serde::re::humantime::{format_duration, parse_rfc3339_weak};
 use serde_json::{Map, Value};
 
 use super::Failed;
-use crate::console::columns::aligned;
+use crate::console::columns::{Screen, aligned};
 use crate::letter::rfc_3339;
 use crate::machine::Wall;
 use crate::plain;
 
-const WIDEST: usize = 60;
+/// Columns that the next command needs, or that say what a row is: they are cut last.
+const NAMES: [&str; 8] = [
+    "id",
+    "queue",
+    "source",
+    "source-queue",
+    "state",
+    "reason",
+    "messages",
+    "vhost",
+];
+const TIMES: [&str; 6] = ["died-at", "oldest", "newest", "begun", "ended", "time"];
 
 pub struct List {
     pub(super) name: &'static str,
     /// Default columns, in the form of `--columns`.
     pub(super) usual: &'static str,
     pub(super) more: &'static str,
+    /// A sentence in place of an empty table.
+    pub(super) empty: &'static str,
 }
 
 // === impl List ===
 
 impl List {
-    /// `headed`: for people; else for scripts, with whole cells separated by tabs.
+    /// `screen`: for people; else for scripts, with whole cells separated by tabs.
     ///
     /// # Errors
     /// An unknown column.
@@ -31,7 +45,7 @@ impl List {
         &self,
         answer: &Value,
         columns: &[String],
-        headed: bool,
+        screen: Option<Screen>,
     ) -> Result<String, Failed> {
         let usual: Vec<String> = self.usual.split(',').map(str::to_owned).collect();
         let columns = match columns {
@@ -51,33 +65,60 @@ impl List {
             let (name, all) = (name.clone(), all.join(", "));
             return Err(Failed::NoColumn { name, all });
         }
-        let mut text = table(objects, columns, headed);
-        if headed && let Some(all) = answer.as_object() {
+        let mut text = match screen {
+            Some(_) if objects.is_empty() => self.nothing(answer),
+            screen => table(objects, columns, screen),
+        };
+        if let (Some(screen), Some(all)) = (screen, answer.as_object()) {
             let is_more = |name: &str| self.more.split(',').any(|more| more == name);
             let more = all.iter().filter(|(name, _)| is_more(name));
-            text += &sections(more);
+            text += &sections(more, screen);
         }
         Ok(text)
     }
+
+    fn nothing(&self, answer: &Value) -> String {
+        let queue = plain::line(answer["queue"].as_str().unwrap_or_default());
+        match answer["scanned"].as_u64() {
+            Some(seen) if seen > 0 => format!("None of {seen} messages in `{queue}` matches.\n"),
+            _ => self.empty.replace("QUEUE", &queue) + "\n",
+        }
+    }
 }
 
-fn table(objects: &[Value], columns: &[String], headed: bool) -> String {
+fn table(objects: &[Value], columns: &[String], screen: Option<Screen>) -> String {
     let row = |object: &Value| -> Vec<String> {
-        let cells = columns.iter().map(|name| cell(name, &object[name], headed));
+        let cells = columns.iter().map(|name| cell(name, &object[name], screen));
         cells.map(|cell| plain::line(&cell)).collect()
     };
     let rows = objects.iter().map(row);
-    if !headed {
+    let Some(screen) = screen else {
         let lines = rows.map(|cells| cells.join("\t") + "\n");
         return lines.collect();
-    }
+    };
     let heading = columns.iter().map(|name| name.to_uppercase());
     let mut table = vec![heading.collect::<Vec<_>>()];
-    table.extend(rows.map(|cells| cells.into_iter().map(cut).collect()));
-    aligned(&table)
+    table.extend(rows);
+    let keeps = |column: usize| NAMES.contains(&columns[column].as_str());
+    screen.table(&table, keeps, |row, column, cell| match row {
+        0 => Style::new().bold(),
+        _ if columns[column] == "state" => of_state(cell),
+        _ => Style::new(),
+    })
 }
 
-pub(super) fn facts(of: &Value, columns: &[String]) -> String {
+/// Of a state or an outcome.
+pub(super) fn of_state(state: &str) -> Style {
+    let color = match state {
+        "full" | "completed" | "confirmed" => AnsiColor::Green,
+        "rejects-only" | "running" | "waiting" | "paused" | "parked" => AnsiColor::Yellow,
+        "failed" | "dropped" | "refused" => AnsiColor::Red,
+        _ => return Style::new(),
+    };
+    color.on_default()
+}
+
+pub(super) fn facts(of: &Value, columns: &[String], screen: Screen) -> String {
     let is_told = |(name, value): &(&String, &Value)| {
         *name != "notes" && !is_empty(value) && (columns.is_empty() || columns.contains(name))
     };
@@ -87,30 +128,40 @@ pub(super) fn facts(of: &Value, columns: &[String]) -> String {
         Value::Object(it) => it.contains_key("exchange"),
         other => !other.is_array(),
     });
-    let rows = short
-        .into_iter()
-        .map(|(name, value)| [name.clone(), cell(name, value, true)]);
-    aligned(&rows.collect::<Vec<_>>()) + &sections(long)
+    let rows = short.into_iter().map(|(name, value)| {
+        let absolute = cell(name, value, Some(Screen::default()));
+        match cell(name, value, Some(screen)) {
+            relative if relative != absolute => [name.clone(), format!("{absolute} ({relative})")],
+            same => [name.clone(), same],
+        }
+    });
+    aligned(&rows.collect::<Vec<_>>()) + &sections(long, screen)
 }
 
-fn sections<'a>(parts: impl IntoIterator<Item = (&'a String, &'a Value)>) -> String {
+fn sections<'a>(
+    parts: impl IntoIterator<Item = (&'a String, &'a Value)>,
+    mut screen: Screen,
+) -> String {
+    screen.width = screen.width.map(|width| width.saturating_sub(2));
     let parts = parts.into_iter().filter(|(_, value)| !is_empty(value));
     let section = |(name, value): (&String, &Value)| {
         let text = match value {
             Value::Array(items) => match items.first().and_then(Value::as_object) {
-                Some(first) => table(items, &first.keys().cloned().collect::<Vec<_>>(), true),
-                None => aligned(
-                    &items
-                        .iter()
-                        .map(|it| [cell("", it, true)])
-                        .collect::<Vec<_>>(),
-                ),
+                Some(first) => {
+                    let columns: Vec<_> = first.keys().cloned().collect();
+                    table(items, &columns, Some(screen))
+                }
+                None => {
+                    let lines = items.iter().map(|it| [cell("", it, Some(screen))]);
+                    aligned(&lines.collect::<Vec<_>>())
+                }
             },
             Value::String(text) => plain::lines(text),
-            other => facts(other, &[]),
+            other => facts(other, &[], screen),
         };
         let lines = text.lines().map(|line| format!("  {line}\n"));
-        format!("\n{}\n{}", plain::line(name), lines.collect::<String>())
+        let name = screen.paint(Style::new().bold(), &plain::line(name));
+        format!("\n{name}\n{}", lines.collect::<String>())
     };
     parts.map(section).collect()
 }
@@ -125,17 +176,23 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn cell(name: &str, value: &Value, for_people: bool) -> String {
-    match (value, value.as_u64().filter(|_| for_people)) {
+/// `screen`: for people.
+fn cell(name: &str, value: &Value, screen: Option<Screen>) -> String {
+    match (value, value.as_u64().filter(|_| screen.is_some())) {
         (Value::Null, _) => String::new(),
+        (Value::String(at), _) if TIMES.contains(&name) => when(at.clone(), screen),
         (Value::String(text), _) => text.clone(),
         (_, Some(seconds)) if name.ends_with("-seconds") => {
             format_duration(Duration::from_secs(seconds)).to_string()
         }
-        (_, Some(millis)) if matches!(name, "begun" | "ended") => rfc_3339(Wall(millis)),
-        (_, Some(seconds)) if name == "time" => rfc_3339(Wall(seconds.saturating_mul(1000))),
+        (_, Some(millis)) if matches!(name, "begun" | "ended") => {
+            when(rfc_3339(Wall(millis)), screen)
+        }
+        (_, Some(seconds)) if name == "time" => {
+            when(rfc_3339(Wall(seconds.saturating_mul(1000))), screen)
+        }
         (Value::Array(items), _) if items.iter().all(|it| !it.is_object() || is_target(it)) => {
-            let items: Vec<_> = items.iter().map(|it| cell("", it, for_people)).collect();
+            let items: Vec<_> = items.iter().map(|it| cell("", it, screen)).collect();
             items.join(",")
         }
         (Value::Object(target), _) if is_target(value) => words(target),
@@ -147,6 +204,22 @@ fn cell(name: &str, value: &Value, for_people: bool) -> String {
             counts.join(", ")
         }
         (other, _) => other.to_string(),
+    }
+}
+
+/// How long ago that was, on a terminal.
+fn when(at: String, screen: Option<Screen>) -> String {
+    let now = screen.and_then(|screen| screen.now);
+    let then = parse_rfc3339_weak(&at).ok();
+    let then = then.and_then(|then| then.duration_since(UNIX_EPOCH).ok());
+    let (Some(now), Some(then)) = (now, then) else {
+        return at;
+    };
+    match now.seconds().saturating_sub(then.as_secs()) {
+        seconds @ 0..120 => format!("{seconds} s ago"),
+        seconds @ 120..7200 => format!("{} min ago", seconds / 60),
+        seconds @ 7200..172_800 => format!("{} h ago", seconds / 3600),
+        seconds => format!("{} d ago", seconds / 86_400),
     }
 }
 
@@ -164,13 +237,6 @@ fn words(target: &Map<String, Value>) -> String {
     }
 }
 
-fn cut(cell: String) -> String {
-    match cell.char_indices().nth(WIDEST) {
-        Some((end, _)) => format!("{}…", &cell[..end]),
-        None => cell,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -181,7 +247,13 @@ mod tests {
         name: "queues",
         usual: "id,n,keys,none",
         more: "causes",
+        empty: "Nothing in `QUEUE`.",
     };
+    const PEOPLE: Option<Screen> = Some(Screen {
+        width: None,
+        is_colored: false,
+        now: None,
+    });
 
     fn answer() -> Value {
         json!({
@@ -197,31 +269,31 @@ mod tests {
 
     #[test]
     fn people_get_a_heading_and_scripts_get_tabs() {
-        let read = LIST.text(&answer(), &[], true).expect("all known");
-        let (b, space) = ("b".repeat(60), " ".repeat(54));
+        let read = LIST.text(&answer(), &[], PEOPLE).expect("all known");
+        let (b, space) = ("b".repeat(61), " ".repeat(54));
         assert_eq!(
             read,
             format!(
-                "ID{space}       N   KEYS  NONE\na\\u{{1b}}{space}  1   x,y\n{b}…  22\n\n\
+                "ID{space}       N   KEYS  NONE\na\\u{{1b}}{space}  1   x,y\n{b}  22\n\n\
                  causes\n  \n  undeclared\n    advice  Declare it.\n    \n    says\n      Nobody\n      knows it.\n"
             )
         );
-        let cells = LIST.text(&answer(), &[], false).expect("all known");
-        assert_eq!(cells, format!("a\\u{{1b}}\t1\tx,y\t\n{b}b\t22\t\t\n"));
+        let cells = LIST.text(&answer(), &[], None).expect("all known");
+        assert_eq!(cells, format!("a\\u{{1b}}\t1\tx,y\t\n{b}\t22\t\t\n"));
     }
 
     #[test]
     fn people_read_times_targets_and_counts() {
         let columns = ["reported-seconds", "to", "stay"].map(str::to_owned);
-        let read = |headed| LIST.text(&answer(), &columns, headed).expect("all known");
-        let row = read(true).lines().nth(1).expect("a row").to_owned();
+        let read = |screen| LIST.text(&answer(), &columns, screen).expect("all known");
+        let row = read(PEOPLE).lines().nth(1).expect("a row").to_owned();
         assert_eq!(row, "1h 1m 1s          queue dead,x/*  m: 2, n\\u{9b}: 1");
-        assert!(read(false).starts_with("3661\tqueue dead,x/*\t"));
+        assert!(read(None).starts_with("3661\tqueue dead,x/*\t"));
     }
 
     #[test]
     fn a_column_that_there_is_not_is_named() {
-        let failed = LIST.text(&json!({}), &["it".to_owned()], false);
+        let failed = LIST.text(&json!({}), &["it".to_owned()], None);
         let words = failed.err().map(|failed| failed.to_string());
         let expected = "there is no column `it`; there are: id, n, keys, none";
         assert_eq!(words.as_deref(), Some(expected));
@@ -239,7 +311,7 @@ mod tests {
             "history": ["It was rejected.", "It was rejected again."],
             "body": {"encoding": "text", "text": "two\nlines\u{7}", "cut": true},
         });
-        insta::assert_snapshot!(facts(&detail, &[]), @r#"
+        insta::assert_snapshot!(facts(&detail, &[], Screen::default()), @r#"
         begun         1970-01-01T00:00:01Z
         id            00ff
         position      3
@@ -267,6 +339,47 @@ mod tests {
           content-type  text/plain
           priority      3
         "#);
-        assert_eq!(facts(&detail, &["id".to_owned()]), "id  00ff\n");
+        assert_eq!(
+            facts(&detail, &["id".to_owned()], Screen::default()),
+            "id  00ff\n"
+        );
+    }
+
+    #[test]
+    fn an_empty_list_is_a_sentence() {
+        let read = |answer| LIST.text(&answer, &[], PEOPLE).expect("all known");
+        let seen = json!({"queue": "q\u{1b}", "scanned": 7, "queues": []});
+        assert_eq!(read(seen), "None of 7 messages in `q\\u{1b}` matches.\n");
+        assert_eq!(
+            read(json!({"queue": "q", "scanned": 0})),
+            "Nothing in `q`.\n"
+        );
+        let scripts = LIST.text(&json!({}), &[], None).expect("all known");
+        assert_eq!(scripts, "");
+    }
+
+    #[test]
+    fn terminals_show_how_long_ago_it_was() {
+        let screen = Screen {
+            now: Some(Wall::of_seconds(1_000_000)),
+            ..Screen::default()
+        };
+        let at = |ago: u64| json!(rfc_3339(Wall::of_seconds(1_000_000 - ago)));
+        for (ago, says) in [
+            (0, "0 s ago"),
+            (119, "119 s ago"),
+            (121, "2 min ago"),
+            (7201, "2 h ago"),
+            (200_000, "2 d ago"),
+        ] {
+            assert_eq!(cell("died-at", &at(ago), Some(screen)), says);
+            assert_eq!(
+                cell("died-at", &at(ago), None),
+                at(ago).as_str().expect("text")
+            );
+        }
+        assert_eq!(cell("died-at", &json!("of old"), Some(screen)), "of old");
+        let both = facts(&json!({"begun": 999_999_000}), &[], screen);
+        assert_eq!(both, "begun  1970-01-12T13:46:39Z (1 s ago)\n");
     }
 }

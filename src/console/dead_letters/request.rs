@@ -5,20 +5,26 @@ use std::ffi::OsStr;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory};
 
-use crate::console::cli::{Cli, Place};
+use crate::console::admin::client::Client;
+use crate::console::cli::Cli;
 use crate::http::escaped;
 
-/// Flags of the commands themselves. All others, except those of [`Place`], are parameters of the
+/// Arguments of the commands themselves. All others, except those of `Place`, are parameters of the
 /// API.
-const OWN: [&str; 3] = ["queue", "approve", "no-wait"];
+const OWN: [&str; 2] = ["approve", "no-wait"];
+/// The positional argument that is a parameter of the API.
+const PATTERN: &str = "name";
 
 #[derive(Clone, Debug, Default)]
 pub struct Query(Vec<String>);
 
-pub(super) fn path<const N: usize>(place: &Place, names: [&dyn AsRef<OsStr>; N]) -> String {
-    let bytes = |name: &OsStr| escaped(name.as_encoded_bytes());
-    let names = names.map(|name| format!("/{}", bytes(name.as_ref())));
-    format!("/api/v1/vhosts/{}{}", bytes(&place.vhost), names.concat())
+pub(super) fn path<const N: usize>(client: &Client, names: [&dyn AsRef<OsStr>; N]) -> String {
+    let names = names.map(|name| format!("/{}", escaped(name.as_ref().as_encoded_bytes())));
+    format!(
+        "/api/v1/vhosts/{}{}",
+        escaped(&client.vhost),
+        names.concat()
+    )
 }
 
 // === impl Query ===
@@ -33,7 +39,8 @@ impl Query {
         }
         let mut query = Query::default();
         for flag in command.get_arguments() {
-            let (id, name) = (flag.get_id().as_str(), flag.get_long());
+            let id = flag.get_id().as_str();
+            let name = flag.get_long().or(Some(id).filter(|id| *id == PATTERN));
             let was_typed = |_: &&str| typed.value_source(id) == Some(ValueSource::CommandLine);
             let is_own = |name: &&str| OWN.contains(name) || flag.is_global_set();
             if let Some(name) = name.filter(|name| !is_own(name)).filter(was_typed) {
@@ -84,13 +91,15 @@ pub(super) mod tests {
                 return "it cannot be typed".to_owned();
             };
             let queue = match asked.what {
+                What::Queues(_) => "*".into(),
                 What::List { queue, .. }
                 | What::Groups { queue, .. }
                 | What::Redrive { queue, .. }
                 | What::Purge { queue, .. } => queue.queue,
                 other => panic!("{other:?}"),
             };
-            path(&asked.place, [&"queues", &queue]) + &query.text()
+            let client = asked.place.proxy.client().expect("settings");
+            path(&client, [&"queues", &queue]) + &query.text()
         })
         .await;
     }

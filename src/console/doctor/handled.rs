@@ -21,6 +21,7 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) {
             Bytes::copy_from_slice(&patient.access.user),
             patient.access.password.clone().into(),
         ),
+        vhost: Vec::new(),
     };
     for vhost in &patient.vhosts {
         let path = format!("/api/v1/vhosts/{}/queues?limit=1000", escaped(vhost));

@@ -4,9 +4,12 @@
 //! - `metrics`: the table of `src/telemetry/metrics.rs`
 //! - `fixed`: the values that nobody tunes, from `fixed.toml`
 //! - `events`: that of `src/telemetry/facts.rs`
+//! - `commands`: those of the command line, with their arguments
 //! - `causes`: why a dead letter was not confirmed, or a request was left to the broker
 
+use clap::{Arg, Command, CommandFactory};
 use dlx_proxy::config::{DEFAULT_TOML, FIXED_TOML, RELOADED};
+use dlx_proxy::console::cli::Cli;
 use dlx_proxy::machine::{Cause, Fallback};
 use dlx_proxy::telemetry::{Metrics, facts};
 use regex::{Captures, Regex};
@@ -22,7 +25,7 @@ fn tables_are_what_the_code_says() {
         tables += text.matches("<!-- made: ").count();
         assert_made_from_code(&document, &remade(&text));
     }
-    assert_eq!(tables, 5);
+    assert_eq!(tables, 6);
 }
 
 /// The document with its tables made anew.
@@ -39,6 +42,7 @@ fn remade(text: &str) -> String {
             ["fixed"] => fixed(),
             ["events"] => events(),
             ["causes"] => causes(),
+            ["commands"] => commands(),
             _ => unreachable!("nothing makes {words:?}"),
         };
         format!("{}{made}{}", &part[1], &part[3])
@@ -89,6 +93,60 @@ fn fixed() -> String {
         "| name | value | meaning |\n|---|---|---|\n{}",
         rows.collect::<String>()
     )
+}
+
+/// Each command that does something, in the order of its help.
+fn commands() -> String {
+    let mut program = <Cli as CommandFactory>::command();
+    program.build();
+    leaves(&program).into_iter().map(command).collect()
+}
+
+fn leaves(command: &Command) -> Vec<&Command> {
+    let below = command.get_subcommands();
+    let below: Vec<_> = below.filter(|it| it.get_name() != "help").collect();
+    match below.is_empty() {
+        true => vec![command],
+        false => below.into_iter().flat_map(leaves).collect(),
+    }
+}
+
+fn command(command: &Command) -> String {
+    let name = command.get_bin_name().expect("it is built");
+    let about = command.get_about().expect("each has one");
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ");
+    let arguments = command.get_arguments();
+    // Those of the connection and the output are the same everywhere: they stand above.
+    let own = arguments.filter(|it| !it.is_global_set() && it.get_id() != "help");
+    let rows: String = own.map(row).collect();
+    let table = match rows.is_empty() {
+        true => String::new(),
+        false => format!("| argument | meaning |\n|---|---|\n{rows}\n"),
+    };
+    let after = command.get_after_help().map(|after| format!("{after}\n\n"));
+    format!(
+        "## {name}\n\n{about}.\n\n```text\n{usage}\n```\n\n{table}{}",
+        after.unwrap_or_default()
+    )
+}
+
+fn row(argument: &Arg) -> String {
+    let value = argument.get_value_names().unwrap_or_default().join(" ");
+    let long = argument.get_long().map(|long| format!("--{long}"));
+    let takes = argument.get_action().takes_values() && long.is_some();
+    let named = match (argument.get_short(), &long) {
+        (Some(short), Some(long)) => format!("-{short}, {long}"),
+        (_, Some(long)) => long.clone(),
+        _ => value.clone(),
+    };
+    let value = takes.then(|| format!(" {value}")).unwrap_or_default();
+    let words = argument.get_help().map(ToString::to_string);
+    let words = words
+        .unwrap_or_default()
+        .replace('|', "\\|")
+        .replace('<', "&lt;");
+    format!("| `{named}{value}` | {words} |\n")
 }
 
 fn causes() -> String {

@@ -28,6 +28,8 @@ pub struct Filter {
     /// Messages without a time do not match. A time instead of an age: the set must not change
     /// while a long redrive works.
     pub died_by: Option<Wall>,
+    /// Died at this time or later, or was redriven since, and so has died again.
+    pub died_since: Option<Wall>,
     /// Any of these; empty: no condition.
     pub ids: Vec<Id>,
     /// It waits for a retry, in any queue or in this one.
@@ -68,9 +70,11 @@ impl Filter {
             reason,
             routing_key,
             died_by,
+            died_since,
             ..
         } = self;
-        if source.is_none() && reason.is_none() && routing_key.is_none() && died_by.is_none() {
+        let is_timed = died_by.is_some() || died_since.is_some();
+        if source.is_none() && reason.is_none() && routing_key.is_none() && !is_timed {
             return true;
         }
         let last = letter.last_death();
@@ -79,16 +83,14 @@ impl Filter {
             *key == letter.routing_key
                 || first.is_some_and(|death| death.routing_keys.first() == Some(key))
         };
-        let is_old = |by: Wall| {
-            let last = last
-                .died_at
-                .map(|died| died.max(letter.redriven_at().unwrap_or(died)));
-            last.is_some_and(|last| last <= by)
-        };
+        let died_at = last
+            .died_at
+            .map(|died| died.max(letter.redriven_at().unwrap_or(died)));
         (source.is_none() || *source == last.source)
             && reason.is_none_or(|reason| last.reason.as_deref() == Some(reason.as_str()))
             && routing_key.as_ref().is_none_or(has_key)
-            && died_by.is_none_or(is_old)
+            && died_by.is_none_or(|by| died_at.is_some_and(|died| died <= by))
+            && died_since.is_none_or(|since| died_at.is_some_and(|died| died >= since))
     }
 
     fn takes_error(&self, letter: &Letter) -> bool {

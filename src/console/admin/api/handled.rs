@@ -82,6 +82,7 @@ pub(in crate::console::admin) async fn handled(
 ) -> Result<HandledQueues, Problem> {
     let parameters = &mut asked.parameters;
     let limit = parameters.number("limit", 1..=MOST_ROWS)?.unwrap_or(ROWS);
+    let is_meant = parameters.pattern("name")?;
     let states = parameters.all("state");
     let states = states.iter().map(|state| state_of(state));
     let states = states.collect::<Result<Vec<_>, _>>()?;
@@ -91,7 +92,9 @@ pub(in crate::console::admin) async fn handled(
     let handlings = &api.known.handlings;
     let mut listed = handlings.of(vhost);
     let mut redeclared = handlings.redeclared(vhost);
-    listed.retain(|(_, handling)| states.is_empty() || states.contains(&handling.state));
+    listed.retain(|(queue, handling)| {
+        is_meant(queue) && (states.is_empty() || states.contains(&handling.state))
+    });
     let mut unasked = 0;
     if *asked.who.user() != handlings.user {
         let names = listed.iter().map(|(queue, _)| queue);

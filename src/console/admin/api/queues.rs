@@ -6,6 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::super::problem::Problem;
+use super::super::wanted::Named;
 use super::rights::not_asked;
 use super::{Answered, Api, Asked, json};
 use crate::amqp::ids::ShortStr;
@@ -110,9 +111,15 @@ impl Api {
 }
 
 /// Lists the queues that dead letters of this process went to, or of known queues may go to, and what is known of them.
-#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/dead-letter-queues", tag = "dead letters", params(("vhost" = String, Path, description = "The vhost")), responses((status = OK, body = DeadLetterQueues)))]
-pub(super) async fn list_queues(State(api): State<Api>, asked: Asked) -> Answered {
+#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/dead-letter-queues", tag = "dead letters", params(("vhost" = String, Path, description = "The vhost"), Named), responses((status = OK, body = DeadLetterQueues)))]
+pub(super) async fn list_queues(State(api): State<Api>, mut asked: Asked) -> Answered {
+    let is_meant = asked.parameters.pattern("name")?;
     asked.end()?;
     api.looks.enter(&asked).await?;
-    json(&api.queues(&asked).await?)
+    let mut queues = api.queues(&asked).await?;
+    let shown = &mut queues.dead_letter_queues;
+    shown.retain(|queue| is_meant(&queue.queue));
+    let messages = shown.iter().filter_map(|queue| queue.messages);
+    queues.messages = messages.reduce(|a, b| a + b);
+    json(&queues)
 }

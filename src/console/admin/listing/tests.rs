@@ -63,6 +63,22 @@ fn a_filter_may_have_to_look_at_everything() {
     assert_eq!(filter.ids.len(), 1);
 }
 
+#[test]
+fn a_time_is_an_age_or_in_utc() {
+    let now = Wall::of_seconds(1_700_000_000);
+    for (text, seconds) in [
+        ("2h", 1_700_000_000 - 7200),
+        ("2023-11-14T02:00:01Z", 1_699_927_201),
+        ("2023-11-14 02:00", 1_699_927_200),
+        ("2023-11-14", 1_699_920_000),
+    ] {
+        assert_eq!(moment(text, now), Ok(Wall::of_seconds(seconds)), "{text}");
+    }
+    for wrong in ["", "2", "tonight", "2023-14-11", "1960-01-01"] {
+        assert!(moment(wrong, now).is_err(), "{wrong}");
+    }
+}
+
 /// `STOPPED SEEN READY CONSUMERS TYPE [full] [counted] [reordered] [taken=N]`
 #[tokio::test]
 async fn how_far_it_went_what_it_cost_and_who_else_is_there_is_said() {

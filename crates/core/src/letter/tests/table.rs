@@ -85,6 +85,9 @@ fn filter(words: &mut Words) -> Filter {
         died_by: words
             .take("died-by")
             .map(|by| Wall::of_seconds(by.parse().unwrap())),
+        died_since: words
+            .take("died-since")
+            .map(|since| Wall::of_seconds(since.parse().unwrap())),
         waits: words
             .take("waits")
             .map(|queue| (queue != "anywhere").then(|| name(&queue))),
