@@ -215,11 +215,18 @@ impl Said {
     fn text(text: String, answer: &Value) -> Said {
         let left_out = answer["left-out"].as_u64().filter(|left_out| *left_out > 0);
         let left_out = left_out.map(|left_out| format!("{left_out} more are left out"));
+        let scanned = answer["scanned"].as_u64();
+        let ready = answer["ready"]
+            .as_u64()
+            .filter(|_| answer["stopped"] == "enough");
+        let more = ready.filter(|ready| Some(*ready) > scanned).map(|ready| {
+            format!("The queue has {ready} messages: --limit and --offset show more.")
+        });
         let notes = answer["notes"].as_array().into_iter().flatten();
         let notes = notes.filter_map(Value::as_str).map(plain::line);
         Said {
             answer: text,
-            notes: left_out.into_iter().chain(notes).collect(),
+            notes: left_out.into_iter().chain(more).chain(notes).collect(),
         }
     }
 }

@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-pytest.register_assert_rewrite("console", "lab", "raw", "scene")
+pytest.register_assert_rewrite("console", "lab", "pages", "raw", "scene")
 
 from lab import Proxy, Via, brokers
+from pages import at, browser  # noqa: F401
 from scene import Scene, own  # noqa: F401
 
 USERS = {"all-rights": (".*", ".*", ".*"), "no-secrets": (".*", ".*", "^(?!.*secret)"), "stranger": None}

@@ -97,7 +97,7 @@ def test_an_export_that_is_not_whole_says_so(own):
     for _ in range(2):
         own.publish("", queue)
     own.has(queue, 12)
-    first = ["dlx-proxy: the first 10 of 12 messages were looked at"]
+    first = ["dlx-proxy: Only the first 10 of 12 messages were searched: one search takes no more messages."]
     assert exported() == exported("--limit", "11") == (3, 10, first)
     assert exported("--body", "nothing") == (3, 0, first), "a filter passes no more, either"
     assert exported("--limit", "4")[:2] == (0, 4), "it was asked for so many"

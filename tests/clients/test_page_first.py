@@ -4,11 +4,11 @@ import pytest
 
 from console import answer, management, of_vhost
 from lab import until
-from test_page import LOOKS, browser, fits, place  # noqa: F401
+from pages import LOOKS, fits, place
 
 
 @pytest.fixture
-def page(browser, own, request):  # noqa: F811
+def page(browser, own, request):
     if own.via.broker is not request.config.brokers[-1]:
         pytest.skip("what a browser does is the same in front of each broker")
     own.restart(management_url=management(own.via), parked_retry="1s")

@@ -207,8 +207,8 @@ async fn groups(State(api): State<Api>, asked: Asked) -> Answered {
     json(&grouped(&api.looks, asked).await?)
 }
 
-/// Shows one message: how it died, its properties, its headers and its body.
-#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/{id}", tag = "dead letters", params(OfQueue, ("id" = String, Path, description = "The message, as a list names it")), responses((status = OK, body = listing::Shown)))]
+/// Shows one message: how it died, its properties, its headers and its body; and which messages of the filter are before and behind it.
+#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/{id}", tag = "dead letters", params(OfQueue, Filters, ("id" = String, Path, description = "The message, as a list names it")), responses((status = OK, body = listing::Shown)))]
 async fn show(State(api): State<Api>, asked: Asked) -> Answered {
     json(&shown(&api.looks, asked).await?)
 }
@@ -230,9 +230,10 @@ pub(super) async fn grouped(looks: &Looks, mut asked: Asked) -> Result<Answer<Gr
     count(looks, asked, wanted).await
 }
 
-pub(super) async fn shown(looks: &Looks, asked: Asked) -> Result<Shown, Problem> {
+pub(super) async fn shown(looks: &Looks, mut asked: Asked) -> Result<Shown, Problem> {
+    let wanted = wanted(looks, &mut asked.parameters)?;
     asked.end()?;
-    let found = Found::new(&asked.place.last, looks.error_headers())?;
+    let found = Found::new(&asked.place.last, wanted)?;
     let (walked, found) = looks.look(&asked, ALL, found, Found::see).await?;
     found.answer(walked)
 }
@@ -259,9 +260,11 @@ fn wanted(looks: &Looks, parameters: &mut Parameters) -> Result<Wanted, Problem>
     let line = parameters.bytes("error")?;
     let line = line.map(|line| beginning(&line).ok_or_else(|| is_empty("error")));
     let line = line.transpose()?;
+    let is_exact = parameters.is_true("exact")?;
     Ok(Wanted {
         filter: Filter {
             error: line.map(|line| (errors.clone(), line)),
+            exact: is_exact.then(|| errors.clone()),
             ..listing::filter(parameters, looks.now())?
         },
         errors,

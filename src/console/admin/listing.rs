@@ -44,9 +44,13 @@ pub(super) struct Counted {
     groups: Groups,
 }
 
+/// One message, and its neighbours among those that are wanted.
 pub(super) struct Found {
+    id: Id,
     wanted: Wanted,
+    previous: Option<Id>,
     detail: Option<Detail>,
+    next: Option<Id>,
 }
 
 /// What a list answers.
@@ -68,6 +72,10 @@ pub(super) struct Grouped {
 pub(super) struct Shown {
     #[serde(flatten)]
     pub(super) detail: Detail,
+    /// The message before it, of those that match the filter.
+    pub(super) previous: Option<String>,
+    /// The message behind it, of those that match the filter.
+    pub(super) next: Option<String>,
     pub(super) notes: Vec<String>,
 }
 
@@ -96,6 +104,7 @@ pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, P
         source: parameters.name("source")?,
         reason: parameters.read("reason", reason)?,
         error: None,
+        exact: None,
         routing_key: parameters.key("routing-key")?,
         headers: headers.collect::<Result<_, _>>()?,
         body: parameters.bytes("body")?,
@@ -107,15 +116,10 @@ pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, P
 }
 
 /// The message of a path.
-pub(super) fn one(id: &[u8]) -> Result<Filter, Problem> {
+pub(super) fn one(id: &[u8]) -> Result<Id, Problem> {
     let id = String::from_utf8_lossy(id).into_owned();
-    let id = id
-        .parse()
-        .map_err(|problem| bad(format_args!("{id}: {problem}")))?;
-    Ok(Filter {
-        ids: vec![id],
-        ..Filter::default()
-    })
+    id.parse()
+        .map_err(|problem| bad(format_args!("{id}: {problem}")))
 }
 
 /// So long ago, or a time in UTC, which may end after the minutes or the day.
@@ -210,31 +214,43 @@ impl Counted {
 // === impl Found ===
 
 impl Found {
-    pub(super) fn new(id: &[u8], errors: ErrorHeaders) -> Result<Found, Problem> {
+    pub(super) fn new(id: &[u8], wanted: Wanted) -> Result<Found, Problem> {
         Ok(Found {
-            wanted: Wanted {
-                filter: one(id)?,
-                errors,
-            },
+            id: one(id)?,
+            wanted,
+            previous: None,
             detail: None,
+            next: None,
         })
     }
 
     pub(super) fn see(&mut self, mut letter: Letter) -> bool {
-        if self.detail.is_none() && self.wanted.takes(&letter) {
-            letter.body.truncate(SHOWN);
-            self.detail = Some(Detail::of(&letter, &self.wanted.errors));
+        let id = letter.id();
+        match &self.detail {
+            None if id == self.id => {
+                letter.body.truncate(SHOWN);
+                self.detail = Some(Detail::of(&letter, &self.wanted.errors));
+            }
+            // An equal message has the same page.
+            _ if id == self.id || !self.wanted.takes(&letter) => {}
+            None => self.previous = Some(id),
+            Some(_) => self.next = Some(id),
         }
-        self.detail.is_none()
+        self.next.is_none()
     }
 
     pub(super) fn answer(self, walked: Summary) -> Result<Shown, Problem> {
-        let notes = notes(&walked);
+        let notes = notes(&walked, self.detail.is_some());
         match self.detail {
-            Some(detail) => Ok(Shown { detail, notes }),
+            Some(detail) => Ok(Shown {
+                detail,
+                previous: self.previous.map(|id| id.to_string()),
+                next: self.next.map(|id| id.to_string()),
+                notes,
+            }),
             None => {
-                let detail = [&["no message has this id".to_owned()], &notes[..]].concat();
-                Err(Problem::new(StatusCode::NOT_FOUND, detail.join("; ")))
+                let detail = [&["No message has this id.".to_owned()], &notes[..]].concat();
+                Err(Problem::new(StatusCode::NOT_FOUND, detail.join(" ")))
             }
         }
     }

@@ -232,7 +232,7 @@ impl Looks {
         let permit = timeout(PATIENCE, self.logins.acquire(|| {})).await;
         permit.map_err(|_| {
             self.metrics.limit_met(Limit::AdminConnections);
-            Problem::busy("as many logins as there may be are under way; try again soon")
+            Problem::busy("Too many logins at a time. Try again soon.")
         })
     }
 
@@ -244,7 +244,7 @@ impl Looks {
         let met = || self.metrics.limit_met(Limit::Browses);
         let permit = timeout(PATIENCE, self.permits.acquire(met)).await;
         permit.map_err(|_| {
-            Problem::busy("as many looks as `max-browses` allows go on already; try again soon")
+            Problem::busy("Too many searches are running (`max-browses`). Try again soon.")
         })
     }
 
@@ -257,7 +257,7 @@ impl Looks {
         let share = self.shares.acquire(credentials.clone(), all, PATIENCE);
         self.or_busy(
             share.await,
-            "half of `max-browses` are looks of this user already; try again soon",
+            "Your searches use half of `max-browses` already. Try again soon.",
         )
     }
 
@@ -270,7 +270,7 @@ impl Looks {
         let turn = self.turns.acquire(queue, 1, TURN);
         self.or_busy(
             turn.await,
-            "another look into this queue goes on, and holds its messages; try again soon",
+            "Another search of this queue is running. Try again soon.",
         )
     }
 

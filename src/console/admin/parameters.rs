@@ -175,6 +175,11 @@ impl Parameters {
         }
     }
 
+    pub(super) fn is_true(&mut self, name: &str) -> Result<bool, Problem> {
+        let parsed = |text: &str| text.parse().map_err(|_| "write true or false");
+        Ok(self.read(name, parsed)?.unwrap_or(false))
+    }
+
     pub(super) fn number<T>(
         &mut self,
         name: &str,

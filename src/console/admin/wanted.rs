@@ -25,6 +25,10 @@ pub struct Filters {
     #[arg(long, value_name = "TEXT", value_parser = bytes())]
     #[param(value_type = Option<String>)]
     error: Option<OsString>,
+    /// Only one group: exactly this source, reason and error; messages with one that is not given do not match
+    #[arg(long)]
+    #[param(value_type = Option<bool>)]
+    exact: bool,
     /// Only messages that died since: 90s, 15m, 2h or 7d ago, or a UTC time like 2026-11-28T02:00Z
     #[arg(long, value_name = "TIME", value_parser = bytes())]
     #[param(value_type = Option<String>)]

@@ -62,6 +62,7 @@ impl Book {
             by: order.login.user.clone(),
             to: order.to(),
             is_published: order.to.is_some(),
+            most: order.most,
             begun: now,
             progress,
             tell: begin(told),

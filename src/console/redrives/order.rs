@@ -28,15 +28,15 @@ pub struct Order {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NotBegun {
     /// One per queue; its id.
-    #[error("redrive {0} is at work in this queue")]
+    #[error("Redrive {0} is running in this queue. Wait for its end, or cancel it.")]
     Busy(u64),
     /// All, or the user's half.
     #[error(
-        "as many redrives as there may be are at work, or half of them are this user's: wait for the end of one, or cancel it"
+        "Too many redrives are running, or half of them are yours. Wait for the end of one, or cancel it."
     )]
     TooMany,
     /// Publishing there would forge what the proxy trusts.
-    #[error("{0} is one of the proxy's own: nothing is sent there")]
+    #[error("{0} belongs to the proxy: no message can be sent there.")]
     Ours(ShortStr),
 }
 

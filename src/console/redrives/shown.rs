@@ -18,6 +18,7 @@ pub(super) struct Entry {
     pub(super) by: ShortStr,
     pub(super) to: String,
     pub(super) is_published: bool,
+    pub(super) most: u64,
     pub(super) begun: Wall,
     pub(super) progress: watch::Receiver<Progress>,
     pub(super) tell: mpsc::Sender<Input>,
@@ -54,6 +55,8 @@ pub struct Shown {
     pub ended: Option<u64>,
     /// Messages that were there when it began: it meets no others. `None`: that is not known yet.
     pub ready: Option<u64>,
+    /// At most so many go. `None`: no limit was given.
+    pub limit: Option<u64>,
     /// Messages that it has met.
     pub seen: u64,
     /// Messages that are gone from the queue.
@@ -111,7 +114,7 @@ impl Entry {
             Some((_, Ok(summary))) => match summary.stopped {
                 Stopped::Messages => (State::Failed, Some(too_many_stay(summary))),
                 Stopped::Bytes => (State::Failed, Some(too_heavy(summary))),
-                Stopped::Time => (State::Failed, Some(format!("{NOTHING_MOVED}; {IN_FRONT}"))),
+                Stopped::Time => (State::Failed, Some(format!("{NOTHING_MOVED} {IN_FRONT}"))),
                 Stopped::Paused => (State::Cancelled, Some(PAUSED_FOR_LONG.to_owned())),
                 _ if summary.some_did_not_come() => {
                     (State::Completed, Some(SOME_DID_NOT_COME.to_owned()))
@@ -130,6 +133,7 @@ impl Entry {
             begun: self.begun.0,
             ended: self.ended.as_ref().map(|(at, _)| at.0),
             ready,
+            limit: (self.most < u64::MAX).then_some(self.most),
             seen,
             gone: moved.gone,
             stay: moved.stay,
@@ -149,7 +153,7 @@ impl Entry {
         if summary.counted {
             let back = summary.taken.saturating_sub(summary.moved.gone);
             notes.push(format!(
-                "what was put back ({back}) counts as a failed delivery of each message: the queue's delivery limit may kill messages"
+                "This counted as a failed delivery of {back} messages that stay. At its delivery limit, the queue removes a message."
             ));
         }
         if summary.reordered {
@@ -162,12 +166,12 @@ impl Entry {
         let published: u64 = published.sum();
         if published > 0 {
             notes.push(format!(
-                "{published} that stay were published without a confirm: they may have arrived, too"
+                "{published} messages stay because their copies were not confirmed. The copies may have arrived, too."
             ));
         }
         if summary.unread > 0 {
             notes.push(format!(
-                "{} that have gone may be in the queue, too: the broker, in an alarm, did not read that they were to go",
+                "{} messages that were sent may be in the queue, too: the broker had an alarm and did not read their acknowledgements.",
                 summary.unread
             ));
         }
@@ -176,25 +180,26 @@ impl Entry {
 }
 
 const BLOCKED: &str = "blocked";
-const STARVES: &str =
-    "nothing comes, though the queue has messages: is another consumer the only active one?";
-const PAUSED_FOR_LONG: &str = "it was paused for an hour";
+const STARVES: &str = "No message arrives, though the queue has some. Is another consumer the single active consumer?";
+const PAUSED_FOR_LONG: &str = "Cancelled, as it was paused for an hour.";
 const SOME_DID_NOT_COME: &str =
-    "some of the messages did not come: others hold or have taken them, or they expired";
-const NOTHING_MOVED: &str =
-    "20 minutes have moved nothing, and what was passed has to go back by then (consumer_timeout)";
+    "Some messages did not arrive: consumers hold or took them, or they expired.";
+const NOTHING_MOVED: &str = "Stopped: nothing was moved for 20 minutes, and RabbitMQ lends messages for no longer (consumer_timeout).";
 
-const IN_FRONT: &str = "redrive or purge what is in front first, by another filter or a limit";
+const IN_FRONT: &str =
+    "Send back or purge the messages in front first, with another filter or a limit.";
 
 fn too_many_stay(summary: &Summary) -> String {
     let held = summary.seen.saturating_sub(summary.moved.gone);
-    format!("the first {held} messages stay, and more cannot be held; {IN_FRONT}")
+    format!(
+        "Stopped: the first {held} messages do not match or cannot go, and no more can be held. {IN_FRONT}"
+    )
 }
 
 fn too_heavy(summary: &Summary) -> String {
     let held = summary.seen.saturating_sub(summary.moved.gone);
     format!(
-        "the first {held} messages stay, and to hold them takes too much of the broker's memory, or it has an alarm; {IN_FRONT}"
+        "Stopped: the first {held} messages do not match or cannot go. They need too much of the broker's memory, or it has an alarm. {IN_FRONT}"
     )
 }
 
@@ -210,6 +215,7 @@ mod tests {
             by: ShortStr::EMPTY,
             to: String::new(),
             is_published: true,
+            most: u64::MAX,
             begun: Wall(1),
             progress: watch::channel(Progress::default()).1,
             tell: mpsc::channel(1).0,
@@ -238,15 +244,15 @@ mod tests {
         for (ended, next) in [
             (
                 stopped(Stopped::Messages),
-                "more cannot be held; redrive or purge",
+                "no more can be held. Send back or purge",
             ),
             (
                 stopped(Stopped::Bytes),
-                "or it has an alarm; redrive or purge",
+                "or it has an alarm. Send back or purge",
             ),
             (
                 stopped(Stopped::Time),
-                "(consumer_timeout); redrive or purge",
+                "(consumer_timeout). Send back or purge",
             ),
             (Err(Failure::Connection("lost".to_owned())), "begin again"),
             (Err(Failure::Login("no".to_owned())), "log in"),

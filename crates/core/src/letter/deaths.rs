@@ -1,5 +1,7 @@
 //! What a letter says of its deaths.
 
+use serde::Serialize;
+
 use crate::amqp::ids::ShortStr;
 use crate::amqp::table::{Array, Field, Table, Value};
 use crate::dead_letter::{Shown, shown};
@@ -13,7 +15,8 @@ const INTAKE: &[u8] = b".intake";
 
 /// One entry of `x-death`: the deaths in one queue for one reason. A field that is missing or has
 /// another type is `None`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Death {
     pub queue: Option<ShortStr>,
     /// In RabbitMQ's words; cut at 255 bytes.

@@ -5,7 +5,7 @@ use memchr::memmem;
 use crate::amqp::ids::ShortStr;
 use crate::machine::{Reason, Wall};
 
-use super::{ErrorHeaders, Id, Letter, headers};
+use super::{ErrorHeaders, Id, Letter, beginning, headers};
 
 /// Matches messages that fit all parts; with no parts, every message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct Filter {
     pub died_since: Option<Wall>,
     /// Any of these; empty: no condition.
     pub ids: Vec<Id>,
+    /// A group: `source`, `reason` and the whole of `error` are as given, and a part that is not given is missing.
+    pub exact: Option<ErrorHeaders>,
     /// It waits for a retry, in any queue or in this one.
     pub waits: Option<Option<ShortStr>>,
 }
@@ -54,6 +56,18 @@ impl Filter {
             && self.takes_headers(letter)
             && self.takes_body(&letter.body)
             && self.takes_waiting(letter)
+            && self.takes_group(letter)
+    }
+
+    fn takes_group(&self, letter: &Letter) -> bool {
+        self.exact.as_ref().is_none_or(|headers| {
+            let last = letter.last_death();
+            let line = headers.first_line(letter);
+            let line = line.and_then(|line| beginning(line.as_bytes()));
+            self.source == last.source
+                && self.reason.map(Reason::as_str) == last.reason.as_deref()
+                && self.error.as_ref().map(|(_, line)| line) == line.as_ref()
+        })
     }
 
     fn takes_waiting(&self, letter: &Letter) -> bool {

@@ -8,12 +8,16 @@ use super::time::rfc_3339;
 
 const KEYS: usize = 5;
 
-/// A sentence for each death, the oldest first (`deaths` is newest first). Sorted by time: RabbitMQ
-/// moves an entry to the front when it counts on, but keeps its first time.
+/// From the newest first. Sorted by time: RabbitMQ moves an entry to the front when it counts on, but
+/// keeps its first time.
+pub(super) fn oldest_first(deaths: &mut [Death]) {
+    deaths.reverse();
+    deaths.sort_by_key(|death| death.time);
+}
+
+/// A sentence for each death.
 pub(super) fn history(deaths: &[Death]) -> Vec<String> {
-    let mut oldest_first: Vec<_> = deaths.iter().rev().collect();
-    oldest_first.sort_by_key(|death| death.time);
-    oldest_first.into_iter().map(sentence).collect()
+    deaths.iter().map(sentence).collect()
 }
 
 fn sentence(death: &Death) -> String {

@@ -14,9 +14,9 @@ use crate::dead_letter::proof::{PARKED_CAUSE, PARKED_EXCHANGE};
 use crate::dead_letter::redrive::Mark;
 use crate::machine::Wall;
 
-use super::deaths::LastDeath;
+use super::deaths::{Death, LastDeath};
 use super::headers::{self, Header};
-use super::history::history;
+use super::history::{history, oldest_first};
 use super::text::{self, name};
 use super::time::rfc_3339;
 use super::{ErrorHeaders, Letter};
@@ -80,6 +80,9 @@ pub struct Detail {
     pub malformed: bool,
     /// How it came here, a sentence for each death, the oldest first.
     pub history: Vec<String>,
+    /// The same, for pages. In the API it is `x-death` among the headers.
+    #[serde(skip)]
+    pub timeline: Vec<Death>,
     /// Its body.
     pub body: Body,
 }
@@ -142,11 +145,13 @@ impl Summary {
 
 impl Detail {
     pub fn of(letter: &Letter, errors: &ErrorHeaders) -> Detail {
-        let last = letter.last_death();
+        let mut last = letter.last_death();
+        let summary = Summary::with(letter, &last, errors);
+        oldest_first(&mut last.deaths);
         let parsed = letter.parsed();
         let headers = headers::read(letter.headers());
         Detail {
-            summary: Summary::with(letter, &last, errors),
+            summary,
             malformed: parsed.is_none() || headers.malformed,
             properties: parsed
                 .iter()
@@ -156,6 +161,7 @@ impl Detail {
             headers: headers.list,
             headers_cut: headers.cut,
             history: history(&last.deaths),
+            timeline: last.deaths,
             body: Body::of(letter),
         }
     }

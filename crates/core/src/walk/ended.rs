@@ -41,7 +41,7 @@ pub struct Summary {
 }
 
 /// Note for [`Summary::reordered`].
-pub const REORDERED: &str = "what was put back may stand behind other messages that had come back to this quorum queue before";
+pub const REORDERED: &str = "The order of this quorum queue may have changed: messages that were read can now be behind others.";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueType {

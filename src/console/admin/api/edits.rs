@@ -17,7 +17,7 @@ use super::description::OfQueue;
 use super::redrives::{sent, there_is_none};
 use super::{Answered, Api, Asked, json};
 use crate::console::redrives::{Order, Shown};
-use crate::letter::Change;
+use crate::letter::{Change, Filter};
 use crate::walk::MOST_HELD;
 
 /// Bytes of an edit: what a page shows of a body, where each byte may be six of JSON, and headers.
@@ -28,7 +28,10 @@ const MOST: usize = 2 << 20;
 pub(super) async fn edit(State(api): State<Api>, mut asked: Asked, request: Request) -> Answered {
     let mut to = sent(&mut asked)?;
     asked.end()?;
-    let filter = listing::one(&asked.place.last)?;
+    let filter = Filter {
+        ids: vec![listing::one(&asked.place.last)?],
+        ..Filter::default()
+    };
     api.looks.let_in(&asked).await?;
     if !api.edits {
         let detail = "this proxy allows no edits: set `admin-edit = true`, and restart it";

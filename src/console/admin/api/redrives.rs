@@ -165,11 +165,9 @@ impl Api {
         let wanted = wanted(&self.looks, parameters)?;
         let most = parameters.number("limit", 1..=u64::MAX)?;
         let rate = parameters.number("rate", 1..=1_000_000)?;
-        let dry_run = parameters.read("dry-run", |text| {
-            text.parse::<bool>().map_err(|_| "write true or false")
-        })?;
+        let dry_run = parameters.is_true("dry-run")?;
         asked.end()?;
-        if dry_run == Some(true) {
+        if dry_run {
             let mut counted = count(&self.looks, asked, wanted).await?;
             counted.matched = counted.matched.min(most.unwrap_or(u64::MAX));
             return json(&counted);

@@ -60,42 +60,46 @@ impl<T> Answer<T> {
                 Stopped::Bytes => "bytes",
                 Stopped::Time => "time",
             },
-            notes: notes(walked),
+            notes: notes(walked, is_full),
             found,
         }
     }
 }
 
-pub(in crate::console::admin::listing) fn notes(walked: &Summary) -> Vec<String> {
+/// What a user must know. `is_full`: all that was asked for was found.
+pub(in crate::console::admin::listing) fn notes(walked: &Summary, is_full: bool) -> Vec<String> {
     let seen = walked.seen;
+    let why = match walked.stopped {
+        Stopped::Messages => "one search takes no more messages",
+        Stopped::Bytes => "one search takes no more bytes",
+        Stopped::Time => "the time was up",
+        Stopped::Enough | Stopped::Paused => "the search was interrupted",
+        Stopped::End => "consumers hold or took the others",
+    };
+    let is_part = !is_full && (walked.stopped != Stopped::End || walked.is_shared());
     let mut notes = Vec::new();
     match walked.ready {
         Some(ready) if seen == 0 && ready > 0 && walked.stopped == Stopped::Time => {
             notes.push(format!(
-                "none of {ready} messages came in time: is another consumer the only active one?"
+                "None of {ready} messages arrived in time. Is another consumer the single active consumer of this queue?"
             ));
         }
-        Some(ready) if seen < ready && (walked.stopped != Stopped::End || walked.is_shared()) => {
+        Some(ready) if is_part && seen < ready => {
             notes.push(format!(
-                "the first {seen} of {ready} messages were looked at"
+                "Only the first {seen} of {ready} messages were searched: {why}."
             ));
         }
-        None if walked.stopped != Stopped::End => {
+        None if is_part && walked.stopped != Stopped::End => {
             notes.push(format!(
-                "the first {seen} messages were looked at; to see how many there are takes the right to configure the queue"
+                "Only the first {seen} messages were searched: {why}. The total needs the permission to configure the queue."
             ));
         }
         _ => {}
     }
-    let taken = walked.taken;
-    if taken > seen {
-        notes.push(format!(
-            "{taken} messages were taken, and are back in their places"
-        ));
-    }
     if walked.counted {
         notes.push(format!(
-            "each look counts as a failed delivery of each message that it takes ({taken}): the queue's delivery limit may kill messages"
+            "This counted as a failed delivery of {} messages. At its delivery limit, the queue removes a message.",
+            walked.taken
         ));
     }
     if walked.reordered {
@@ -104,11 +108,11 @@ pub(in crate::console::admin::listing) fn notes(walked: &Summary) -> Vec<String>
     match walked.consumers {
         None | Some(0) => {}
         Some(1) => notes.push(
-            "another consumer takes messages from this queue: what it holds is not shown"
+            "A consumer takes messages from this queue. Those that it holds are not shown."
                 .to_owned(),
         ),
         Some(many) => notes.push(format!(
-            "{many} other consumers take messages from this queue: what they hold is not shown"
+            "{many} consumers take messages from this queue. Those that they hold are not shown."
         )),
     }
     notes

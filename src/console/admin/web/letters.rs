@@ -11,8 +11,6 @@ use super::{Answered, Api, moving, paths, queue, text, told};
 use crate::letter::Summary;
 use crate::machine::Reason;
 
-const COLUMNS: &str =
-    "position,preview,source-queue,reason,died-at,error,routing-key,size,redriven,parked-cause";
 const PAGE: [&str; 2] = ["offset", "limit"];
 
 pub(super) async fn list(State(api): State<Api>, asked: Asked) -> Answered {
@@ -20,35 +18,58 @@ pub(super) async fn list(State(api): State<Api>, asked: Asked) -> Answered {
     let answer = listed(&api.looks, asked).await?;
     let query = paths::query_without(&parameters, &PAGE);
     let name = place.queue.to_string();
-    let meant = match query.is_empty() {
-        true => moving::Meant::All,
-        false => moving::Meant::Filtered,
-    };
+    let whole = paths::query_without(&parameters, &[]);
+    let is_empty = answer.found.dead_letters.is_empty();
     let content = html! {
         h1 { "Messages in " (text::name(&name)) }
         (queue::looked(&answer))
         (filter(&place, &parameters))
         section aria-labelledby="messages" {
-            h2 #messages { "Messages" }
-            (letters(&place, &answer.found.dead_letters))
+            @if is_empty { (queue::none(&name, &whole)) }
+            @else {
+                div.bar.sticky data-select {
+                    h2 #messages data-show="number" { @if query.is_empty() { "All messages" } @else { "All that match" } }
+                    (moving::buttons(&place, &query, &moving::filtered(&parameters), None))
+                    label.choice { input type="checkbox" data-all; "Select all on this page" }
+                }
+                (letters(&place, &answer.found.dead_letters, &whole))
+            }
             (pager(&place, &parameters, &query, &answer))
         }
-        (moving::forms(&place, &query, &meant))
+        (moving::dialog(&place))
     };
     let title = format!("Messages in {}", text::visible(&name));
     let trail = Trail::queue(&place).then("messages".to_owned(), paths::messages(&place, ""));
     Ok(page(&title, &trail, &content))
 }
 
-fn letters(place: &Place, letters: &[Summary]) -> Markup {
-    let link = |at: usize, name: &str| {
-        let letter = letters.get(at).filter(|_| name == "preview")?;
-        Some(paths::message(place, &letter.id))
+/// `query`: of this page, so that a message leads back here, and to its neighbours.
+fn letters(place: &Place, letters: &[Summary], query: &str) -> Markup {
+    let own = |at: usize, name: &str, cell: Markup| {
+        let Some(letter) = letters.get(at) else {
+            return cell;
+        };
+        match name {
+            "select" => html! {
+                input type="checkbox" value=(letter.id) aria-label={"Select message " (letter.position)};
+            },
+            "preview" => html! { a href=(paths::message(place, &letter.id, query)) {
+                @if letter.preview.is_some() { (cell) } @else { "message " (letter.position) }
+            } },
+            _ => cell,
+        }
     };
-    html! {
-        @if letters.is_empty() { p { "No message was found." } }
-        @else { (told::table(letters, COLUMNS, link)) }
-    }
+    let any = |is: fn(&Summary) -> bool, column: &'static str| {
+        if letters.iter().any(is) { column } else { "" }
+    };
+    let columns = [
+        "select",
+        any(|it| it.error.is_some(), ",error"),
+        ",preview,source-queue,reason,died-at,routing-key,size",
+        any(|it| it.redriven > 0, ",redriven"),
+        any(|it| it.parked_cause.is_some(), ",parked-cause"),
+    ];
+    told::table_of(letters, &columns.concat(), own)
 }
 
 /// Works without JavaScript.
@@ -77,9 +98,13 @@ fn filter(place: &Place, parameters: &Parameters) -> Markup {
                     @for reason in Reason::ALL.map(Reason::as_str) { option value=(reason) selected[reason == one("reason")] { (reason) } }
                 } }
                 (input("Error", "error", &one("error"), "how its first line begins"))
+                @if !one("exact").is_empty() {
+                    label.choice { input type="checkbox" name="exact" value="true" checked; "Exactly this group" }
+                }
                 (input("Routing key", "routing-key", &one("routing-key"), ""))
                 @for header in headers { (input("Header", "header", &header, "NAME=VALUE")) }
                 (input("Text in the body", "body", &one("body"), ""))
+                (input("Died in the last", "since", &one("since"), "15m, 2h, 7d"))
                 (input("Died at least … ago", "older-than", &one("older-than"), "15m, 2h, 7d"))
                 @for id in all("id") { input type="hidden" name="id" value=(id); }
                 button type="submit" { "Filter" }
@@ -110,7 +135,10 @@ fn pager(place: &Place, parameters: &Parameters, query: &str, answer: &Answer<Le
     html! {
         nav.actions aria-label="Pages" {
             @if offset > 0 { a.button rel="prev" href=(to(offset.saturating_sub(limit))) { "Older" } }
-            @if shown > 0 { span { (text::number(offset + 1)) " to " (text::number(offset + shown)) } }
+            @if shown > 0 { span {
+                (text::number(offset + 1)) " to " (text::number(offset + shown))
+                @if let Some(ready) = answer.ready.filter(|_| query.is_empty()) { " of " (text::number(ready)) }
+            } }
             @if !is_last { a.button rel="next" href=(to(offset + limit)) { "Newer" } }
         }
     }

@@ -1,85 +1,88 @@
-//! The forms that send messages back or remove them. The script sends them, as a browser cannot give a form the header that the API wants.
+//! The buttons that send messages back, remove or export them, and the one dialog that the first two open. The script sends its form, as a browser
+//! cannot give a form the header that the API wants.
 
 use maud::{Markup, html};
 
-use super::super::parameters::Place;
+use super::super::parameters::{Parameters, Place};
 use super::{paths, text};
 
-pub(super) enum Meant {
-    All,
-    Filtered,
-    One,
-}
-
-pub(super) fn forms(place: &Place, query: &str, meant: &Meant) -> Markup {
-    let what = match meant {
-        Meant::All => "all messages of this queue",
-        Meant::Filtered => "the messages that the filter takes",
-        Meant::One => "this message",
-    };
-    let is_one = matches!(meant, Meant::One);
+/// `query`: which messages, for the API; `which`: the same in words; `count`: how many, if that is known. Messages by their ids are not counted
+/// again, as that takes another browse.
+pub(super) fn buttons(place: &Place, query: &str, which: &str, count: Option<u64>) -> Markup {
     html! {
-        section aria-labelledby="moving" {
-            h2 #moving { "Send back or remove" }
-            noscript { p.problem { "This takes JavaScript. The command line can do it, too: dlx-proxy dead-letters redrive." } }
-            (redrive(place, query, what, is_one))
-            (purge(place, query, what, is_one))
+        span.moves data-query=(query) data-which=(which) data-count=[count] {
+            button type="button" data-move="redrives" { "Send back" }
+            button.danger type="button" data-move="purges" { "Purge" }
+            a.button data-export href=(paths::order(place, "dead-letters/export", query)) download="dead-letters.jsonl" { "Export" }
         }
     }
 }
 
-fn redrive(place: &Place, query: &str, what: &str, is_one: bool) -> Markup {
+/// Where these messages died, why, and with which error.
+pub(super) fn died(source: Option<&str>, reason: Option<&str>, error: Option<&str>) -> String {
+    let how = match reason {
+        Some("rejected") => "rejected in",
+        Some("expired") => "expired in",
+        Some("maxlen") => "pushed out of",
+        Some("delivery_limit") => "at the delivery limit of",
+        _ => "dead in",
+    };
+    let source = source.map(text::visible);
+    let source = source.unwrap_or("an unknown queue".to_owned());
+    let error = error.map(|error| format!(" with “{}”", text::visible(error)));
+    format!(", {how} {source}{}", error.unwrap_or_default())
+}
+
+/// What a filter takes.
+pub(super) fn filtered(parameters: &Parameters) -> String {
+    let one = |name: &str| {
+        let found = parameters.pairs().find(|(other, _)| *other == name);
+        found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+    };
+    let (source, reason, error) = (one("source"), one("reason"), one("error"));
+    let others = parameters.pairs().map(|(name, _)| name);
+    let others = others
+        .filter(|name| !["source", "reason", "error", "exact", "offset", "limit"].contains(name));
+    match (one("exact"), others.count()) {
+        (Some(_), 0) => died(source.as_deref(), reason.as_deref(), error.as_deref()),
+        (None, 0) if source.is_none() && reason.is_none() && error.is_none() => String::new(),
+        _ => " that match the filter".to_owned(),
+    }
+}
+
+pub(super) fn dialog(place: &Place) -> Markup {
+    let queue = place.queue.to_string();
     html! {
-        details {
-            summary { "Redrive " (what) }
-            form.order data-order=(paths::order(place, "redrives", query)) data-redrives=(paths::vhost(&place.vhost)) data-counted[!is_one] {
-                fieldset {
+        noscript { p.problem { "Sending back and removing take JavaScript. The command line can do it, too: dlx-proxy dead-letters redrive." } }
+        dialog #move aria-labelledby="move-title" {
+            form data-api=(paths::order(place, "", "")) data-vhost=(paths::vhost(&place.vhost)) data-name=(text::visible(&queue)) {
+                h2 #move-title data-show="title" {}
+                p data-show="which" {}
+                fieldset data-only="redrives" {
                     legend { "Where to" }
-                    label.choice { input type="radio" name="to" value="source" checked; @if is_one { "back to the queue that it died in" } @else { "back to the queues that they died in" } }
-                    label.choice { input type="radio" name="to" value="queue"; "to a queue" }
-                    label.choice { input type="radio" name="to" value="exchange"; "to an exchange" }
+                    label.choice { input type="radio" name="to" value="source" checked; "Back to the queues that they died in" }
+                    label.choice { input type="radio" name="to" value="queue"; "To a queue" }
+                    label.choice { input type="radio" name="to" value="exchange"; "To an exchange" }
                     label data-for="queue" hidden { "Queue" input name="to-queue" maxlength="255" autocomplete="off" spellcheck="false"; }
                     label data-for="exchange" hidden { "Exchange" input name="to-exchange" maxlength="255" autocomplete="off" spellcheck="false"; }
-                    label data-for="exchange" hidden { "Routing key, if another than its own" input name="to-routing-key" maxlength="255" autocomplete="off" spellcheck="false"; }
+                    label data-for="exchange" hidden { "Routing key (empty: each its own)" input name="to-routing-key" maxlength="255" autocomplete="off" spellcheck="false"; }
                 }
                 div.row {
-                    label { "History" select name="history" { option value="keep" { "keep the deaths" } option value="new" { "begin anew" } } }
-                    @if !is_one { (bounds()) }
+                    label { "At most this many" input type="number" name="limit" min="1" inputmode="numeric" placeholder="all"; }
+                    label { "Messages per second" input type="number" name="rate" min="1" max="1000000" inputmode="numeric" placeholder="no limit"; }
+                    fieldset.plain data-only="redrives" {
+                        label { "Deaths in x-death" select name="history" { option value="keep" { "keep" } option value="new" { "remove" } } }
+                    }
                 }
+                fieldset.plain data-only="purges" {
+                    label { span { "They are gone for good. Type the name of the queue, " (text::name(&queue)) ", to confirm." } input data-typed required autocomplete="off" spellcheck="false"; }
+                }
+                output role="status" aria-live="polite" data-show="state" {}
                 div.actions {
-                    button type="submit" name="dry-run" value="true" { "Dry run" }
-                    button.main type="submit" disabled[!is_one] { "Redrive" }
+                    button.main type="submit" data-show="go" {}
+                    button type="button" data-close { "Cancel" }
                 }
-                output role="status" aria-live="polite" {}
             }
         }
-    }
-}
-
-fn purge(place: &Place, query: &str, what: &str, is_one: bool) -> Markup {
-    let name = text::visible(&place.queue.to_string());
-    html! {
-        details {
-            summary { "Purge " (what) }
-            form.order data-order=(paths::order(place, "purges", query)) data-redrives=(paths::vhost(&place.vhost)) data-counted[!is_one] data-name=(name) {
-                p { "What is purged is gone for good. Type the name of the queue, " (text::name(&place.queue.to_string())) ", to go on." }
-                div.row {
-                    label { "Name of the queue" input data-typed required autocomplete="off" spellcheck="false"; }
-                    @if !is_one { (bounds()) }
-                }
-                div.actions {
-                    button type="submit" name="dry-run" value="true" formnovalidate { "Dry run" }
-                    button.danger type="submit" disabled { "Purge for good" }
-                }
-                output role="status" aria-live="polite" {}
-            }
-        }
-    }
-}
-
-fn bounds() -> Markup {
-    html! {
-        label { "At most this many messages" input type="number" name="limit" min="1" inputmode="numeric"; }
-        label { "Messages per second, at most" input type="number" name="rate" min="1" max="1000000" inputmode="numeric"; }
     }
 }

@@ -19,9 +19,9 @@ pub(super) fn messages(place: &Place, query: &str) -> String {
     with(&format!("{}/messages", queue(place)), query)
 }
 
-pub(super) fn message(place: &Place, id: &str) -> String {
+pub(super) fn message(place: &Place, id: &str, query: &str) -> String {
     let id = escaped(id.as_bytes());
-    format!("{}/messages/{id}", queue(place))
+    with(&format!("{}/messages/{id}", queue(place)), query)
 }
 
 pub(super) fn redrive(of: &Vhost, id: u64) -> String {

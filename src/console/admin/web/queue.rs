@@ -2,7 +2,6 @@
 
 use axum::extract::State;
 use maud::{Markup, html};
-use serde::Serialize;
 
 use super::super::api::{Asked, grouped};
 use super::super::listing::Answer;
@@ -12,86 +11,133 @@ use super::{Answered, Api, moving, paths, text, told};
 use crate::letter::Group;
 use crate::machine::Reason;
 
+/// A page with more is slow, and nobody reads it.
+const MOST: usize = 200;
+
 pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
-    let (place, query) = (
-        asked.place.clone(),
-        paths::query_without(&asked.parameters, &[]),
-    );
+    let (place, parameters) = (asked.place.clone(), asked.parameters.clone());
+    let query = paths::query_without(&parameters, &[]);
     let answer = grouped(&api.looks, asked).await?;
     let name = place.queue.to_string();
+    let which = moving::filtered(&parameters);
     let content = html! {
         h1 { "Queue " (text::name(&name)) }
         (looked(&answer))
-        p.actions {
-            a.button href=(paths::messages(&place, &query)) { "All messages" }
-            a.button href="" { "Look again" }
+        @if answer.found.groups.is_empty() { (none(&name, &query)) }
+        @else {
+            section aria-labelledby="groups" {
+                div.bar {
+                    h2 #groups { "Groups" }
+                    a.button href=(paths::messages(&place, &query)) { "All messages" }
+                    (moving::buttons(&place, &query, &which, Some(answer.matched)))
+                }
+                (groups(&place, &answer.found.groups))
+            }
         }
-        section aria-labelledby="groups" {
-            h2 #groups { "Groups" }
-            @if answer.found.groups.is_empty() { p { "No message was found." } }
-            @else { (groups(&place, &answer.found.groups)) }
-        }
-        (moving::forms(&place, &query, &moving::Meant::All))
+        (moving::dialog(&place))
     };
     let title = format!("Queue {}", text::visible(&name));
     Ok(page(&title, &Trail::queue(&place), &content))
 }
 
-pub(super) fn looked<T: Serialize>(answer: &Answer<T>) -> Markup {
+/// What the queue is, and what to know of the answer.
+pub(super) fn looked<T>(answer: &Answer<T>) -> Markup {
     html! {
-        (told::facts(answer, "queue-type,ready,consumers,scanned"))
+        p.soft {
+            @if let Some(ready) = answer.ready { (count(ready, "message")) } @else { "At least " (count(answer.scanned, "message")) }
+            @if let Some(kind) = answer.queue_type { " · " (kind) " queue" }
+            @if let Some(consumers) = answer.consumers.filter(|it| *it > 0) { " · " (count(consumers, "consumer")) }
+            " · " a href="" { "Refresh" }
+        }
         (notes(&answer.notes))
     }
 }
 
-fn groups(place: &Place, groups: &[Group]) -> Markup {
-    let link = |at: usize, name: &str| match name {
-        "messages" => path(place, groups.get(at)?),
-        _ => None,
-    };
-    let columns = "messages,source,reason,error,oldest,newest";
+pub(super) fn none(queue: &str, query: &str) -> Markup {
     html! {
-        (told::table(groups, columns, link))
-        @if groups.iter().any(|group| group.is_rest) { p { "The group without a source is of many more groups." } }
+        p.empty {
+            @if query.is_empty() { "No dead letters in " (text::name(queue)) "." }
+            @else { "No message in " (text::name(queue)) " matches the filter." }
+        }
     }
 }
 
-/// The list of a group's messages. `None`: the group lacks a part, or its reason is unknown to
-/// RabbitMQ.
-fn path(place: &Place, group: &Group) -> Option<String> {
-    let source = group.of.as_deref().unwrap_or_default();
-    let reason = group.reason.as_deref();
-    let reason = reason.and_then(|reason| Reason::parse(reason.as_bytes()));
-    let reason = reason.map_or("", Reason::as_str);
+pub(super) fn count(number: u64, what: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{} {what}{end}", text::number(number))
+}
+
+fn groups(place: &Place, groups: &[Group]) -> Markup {
+    let (shown, more) = groups.split_at(groups.len().min(MOST));
+    let own = |at: usize, name: &str, cell: Markup| {
+        let Some((group, query)) = shown.get(at).and_then(|it| Some((it, query(it)?))) else {
+            return if name == "actions" {
+                html! {}
+            } else {
+                cell
+            };
+        };
+        let path = paths::messages(place, &query);
+        match name {
+            "messages" => html! { a href=(path) { (cell) } },
+            "actions" => {
+                let (source, reason) = (group.source.as_deref(), group.reason.as_deref());
+                let which = moving::died(source, reason, group.error.as_deref());
+                html! {
+                    a.button href=(path) { "Open" }
+                    (moving::buttons(place, &query, &which, Some(group.messages)))
+                }
+            }
+            _ => cell,
+        }
+    };
+    let left: u64 = more.iter().map(|group| group.messages).sum();
+    html! {
+        (told::table_of(shown, "messages,error,source,reason,newest,oldest,actions", own))
+        @if left > 0 { p { "The largest " (shown.len()) " groups are shown. Smaller ones have " (count(left, "message")) " more: filter the messages to find them." } }
+        @else if shown.iter().any(|group| group.is_rest) { p { "The last line has the messages of all smaller groups." } }
+    }
+}
+
+/// The filter that takes this group and no other. `None`: its reason is unknown to RabbitMQ, or it is what many small groups have together.
+fn query(group: &Group) -> Option<String> {
+    let reason = match group.reason.as_deref() {
+        Some(reason) => Reason::parse(reason.as_bytes())?.as_str(),
+        None => "",
+    };
     let error = group.error.as_deref().unwrap_or_default();
     let query = paths::query([
-        ("source", source),
+        ("source", group.of.as_deref().unwrap_or_default()),
         ("reason", reason.as_bytes()),
         ("error", error.as_bytes()),
+        ("exact", b"true"),
     ]);
-    (!query.is_empty()).then(|| paths::messages(place, &query))
+    (!group.is_rest).then_some(query)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::amqp::ids::{Vhost, name};
+    use crate::amqp::ids::name;
 
     #[test]
-    fn the_number_of_a_group_leads_to_its_messages() {
-        let place = Place::new(Vhost::ROOT, name("dead"));
+    fn a_group_has_a_filter_that_takes_no_other() {
         let of = |reason: Option<&str>| Group {
             of: Some(name("orders")),
             reason: reason.map(str::to_owned),
             error: Some("no <stock>".to_owned()),
             ..Group::default()
         };
+        let all = "source=orders&reason=rejected&error=no%20%3Cstock%3E&exact=true";
+        assert_eq!(query(&of(Some("rejected"))).as_deref(), Some(all));
         // Anybody can write another reason into a message.
-        for (reason, parameter) in [("rejected", "&reason=rejected"), ("odd", "")] {
-            let query = format!("source=orders{parameter}&error=no%20%3Cstock%3E");
-            let link = format!("/vhosts/%2F/queues/dead/messages?{query}");
-            assert_eq!(path(&place, &of(Some(reason))), Some(link));
-        }
-        assert_eq!(path(&place, &Group::default()), None);
+        assert_eq!(query(&of(Some("odd"))), None);
+        let bare = Group::default();
+        assert_eq!(query(&bare).as_deref(), Some("exact=true"));
+        let rest = Group {
+            is_rest: true,
+            ..bare
+        };
+        assert_eq!(query(&rest), None);
     }
 }

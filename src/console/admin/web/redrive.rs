@@ -20,19 +20,21 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
     let has_ended = shown.ended.is_some();
     let content = html! {
         h1 { (title) }
-        p { "Out of queue " a href=(paths::queue(&place)) { (text::name(&shown.queue)) } ", by " (text::name(&shown.by)) ", begun " (text::time(&rfc_3339(Wall(shown.begun)))) "." }
-        p { @if shown.to == "nowhere" { "Messages are removed for good." } @else { "Messages go to: " (text::name(&shown.to)) } }
+        p { "From queue " a href=(paths::queue(&place)) { (text::name(&shown.queue)) } ", by " (text::name(&shown.by)) ", started " (text::time(&rfc_3339(Wall(shown.begun)))) "." }
+        p { @if shown.to == "nowhere" { "Messages are removed for good." } @else if shown.to == "source" { "Messages go back to the queues that they died in." } @else { "Messages go to " (text::name(&shown.to)) "." } }
         section.watched aria-labelledby="progress" data-watch=(ends("")) {
             h2 #progress { "Progress" }
             // A bar without a value moves by itself, so it has one.
             progress data-show="bar" aria-labelledby="progress" max=(shown.ready.unwrap_or(1).max(1)) value=(if has_ended { shown.ready.unwrap_or(1).max(1) } else { shown.seen }) {}
-            p.state role="status" aria-live="polite" { "It is " span data-show="state" { (told::word(&shown.state)) } "." }
+            p.state role="status" aria-live="polite" { "It is " span data-show="state" { (told::word(&shown.state)) } "."  }
             p.problem data-show="cause" hidden[shown.cause.is_none()] { (shown.cause.as_deref().map(text::visible).unwrap_or_default()) }
             dl.facts {
-                div { dt { "There when it began" } dd data-show="ready" { (shown.ready.map_or("unknown".to_owned(), text::number)) } }
-                div { dt { "Met" } dd data-show="seen" { (text::number(shown.seen)) } }
-                div { dt { "Gone from the queue" } dd data-show="gone" { (text::number(shown.gone)) } }
-                div { dt { "Meant, but stay" } dd { ul.plain data-show="stay" {
+                div { dt { "Speed" } dd data-show="rate" { "–" } }
+                div { dt { "Time left" } dd data-show="left" { "–" } }
+                div { dt { "In the queue at the start" } dd data-show="ready" { (shown.ready.map_or("unknown".to_owned(), text::number)) } }
+                div { dt { "Searched" } dd data-show="seen" { (text::number(shown.seen)) } }
+                div { dt { @if shown.to == "nowhere" { "Removed" } @else { "Sent" } } dd data-show="gone" { (text::number(shown.gone)) } }
+                div { dt { "Matching, but stayed" } dd { ul.plain data-show="stay" {
                     @for (why, number) in &shown.stay { li { (text::visible(why)) ": " (text::number(*number)) } }
                     @if shown.stay.is_empty() { li { "none" } }
                 } } }

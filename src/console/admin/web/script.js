@@ -3,109 +3,199 @@
 
 const grouped = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 
+const shown = (place) => Object.fromEntries([...place.querySelectorAll("[data-show]")].map((part) => [part.dataset.show, part]));
+
 /** Asks the API. Throws what it says if it says no. */
-async function ask(path, method) {
-  const answer = await fetch(path, { method, headers: { "X-Dlx-Proxy-Request": "1" }, cache: "no-store" });
+async function ask(path, method, signal) {
+  const answer = await fetch(path, { method, signal, headers: { "X-Dlx-Proxy-Request": "1" }, cache: "no-store" });
   const said = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Error(said.detail || `${answer.status} ${answer.statusText}`);
   return said;
 }
 
-// === forms that move messages
+// === the dialog that moves messages
 
-function order(form) {
-  const say = form.querySelector("output");
-  const [dry, real] = form.querySelectorAll("button[type=submit]");
+const VERBS = { redrives: "Send back", purges: "Purge" };
+
+function mover(dialog) {
+  const form = dialog.querySelector("form");
   const typed = form.querySelector("[data-typed]");
-  const named = () => !typed || typed.value === form.dataset.name;
-  let counted = !("counted" in form.dataset);
-  let busy = false;
+  const parts = shown(form);
+  let what, query, found, counting, busy;
 
-  const choose = () => {
-    const to = form.querySelector("[name=to]:checked");
+  const path = (fields) => `${form.dataset.api}${what}?${[query, fields.toString()].filter(Boolean).join("&")}`;
+  /** How many would go, as far as that is known. */
+  const messages = () => {
+    if (!found) return "messages";
+    const limit = Number(form.elements.limit.value) || Infinity;
+    const number = Math.min(found.matched, limit);
+    const more = found.stopped === "end" || found.matched >= limit ? "" : "at least ";
+    return `${more}${grouped(number)} ${number === 1 ? "message" : "messages"}`;
+  };
+  const show = () => {
+    for (const part of form.querySelectorAll("[data-only]")) {
+      part.hidden = part.disabled = part.dataset.only !== what;
+    }
+    const to = form.elements.to.value;
     for (const part of form.querySelectorAll("[data-for]")) {
-      part.hidden = !to || part.dataset.for !== to.value;
       const input = part.querySelector("input");
-      input.disabled = part.hidden;
+      part.hidden = input.disabled = part.dataset.for !== to;
       input.required = !part.hidden && input.name !== "to-routing-key";
     }
+    const isNone = found?.matched === 0 && found.stopped === "end";
+    const text = `${VERBS[what]} ${messages()}`;
+    parts.title.textContent = isNone ? "No message matches any more" : text;
+    parts.go.textContent = busy ?? text;
+    parts.go.disabled = Boolean(busy) || !found || isNone || (what === "purges" && typed.value !== form.dataset.name);
   };
-  const allow = () => {
-    dry.disabled = busy;
-    real.disabled = busy || !counted || !named();
+  const state = (text, isProblem = false) => {
+    parts.state.textContent = text;
+    parts.state.classList.toggle("problem", isProblem);
   };
-  const write = (text, isProblem) => {
-    say.textContent = text;
-    say.classList.toggle("problem", isProblem);
-  };
-
-  /** The path of the API with the fields that are filled. */
-  const path = (isDry) => {
-    const fields = new URLSearchParams();
-    for (const [name, value] of new FormData(form)) {
-      if (name !== "to" && name !== "dry-run" && value !== "") fields.append(name, value);
+  const count = async () => {
+    const mine = counting = new AbortController();
+    busy = "Counting …";
+    show();
+    let problem;
+    try {
+      found = await ask(path(new URLSearchParams({ "dry-run": "true" })), "POST", mine.signal);
+    } catch (thrown) {
+      problem = thrown;
     }
-    if (isDry) fields.append("dry-run", "true");
-    const [base, query] = form.dataset.order.split("?");
-    return `${base}?${[query, fields.toString()].filter(Boolean).join("&")}`;
+    if (mine.signal.aborted) return;
+    busy = undefined;
+    if (problem) [found, problem] = [undefined, problem.message];
+    state(problem ?? found.notes.join("\n"), Boolean(problem));
+    show();
   };
 
-  /** What a dry run found. */
-  const sum = (found) => {
-    const limit = Number(form.elements.limit?.value) || Infinity;
-    const number = Math.min(found.matched, limit);
-    const more = found.stopped === "end" ? "" : "At least ";
-    const would = form.dataset.name === undefined ? "would go" : "would be removed";
-    return [`${more}${grouped(number)} ${number === 1 ? "message" : "messages"} ${would}.`, ...found.notes].join("\n");
-  };
-
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-move]");
+    if (!button) return;
+    const meant = button.closest(".moves").dataset;
+    counting?.abort();
+    form.reset();
+    [what, query, busy] = [button.dataset.move, meant.query, undefined];
+    found = meant.count && { matched: Number(meant.count), stopped: "end", notes: [] };
+    parts.which.textContent = `From ${form.dataset.name}${meant.which}.`;
+    parts.go.className = what === "purges" ? "danger" : "main";
+    state("");
+    show();
+    dialog.showModal();
+    if (!query.startsWith("id=")) count();
+  });
+  form.querySelector("[data-close]").addEventListener("click", () => dialog.close());
+  // It comes late: the dialog may be open again.
+  dialog.addEventListener("close", () => dialog.open || counting?.abort());
+  form.addEventListener("input", show);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const isDry = event.submitter === dry;
-    if (busy || (!isDry && (!counted || !named()))) return;
-    busy = true;
-    allow();
-    write(isDry ? "Counting …" : "Beginning …", false);
+    if (parts.go.disabled) return;
+    const given = [...new FormData(form)].filter(([name, value]) => name !== "to" && value !== "");
+    busy = "Starting …";
+    show();
     try {
-      const said = await ask(path(isDry), "POST");
-      if (isDry) {
-        counted = true;
-        write(sum(said), false);
-      } else {
-        location.assign(`${form.dataset.redrives}/redrives/${said.id}`);
-      }
+      const begun = await ask(path(new URLSearchParams(given)), "POST");
+      location.assign(`${form.dataset.vhost}/redrives/${begun.id}`);
     } catch (problem) {
-      write(problem.message, true);
+      busy = undefined;
+      state(problem.message, true);
+      show();
     }
-    busy = false;
-    allow();
   });
-  form.addEventListener("input", (event) => {
-    // Another order: its number is not known yet.
-    if (event.target !== typed && "counted" in form.dataset) {
-      counted = false;
-      write("", false);
-    }
-    choose();
-    allow();
+}
+
+/** With messages selected, the buttons of a list are for these. */
+function selects(bar) {
+  const buttons = bar.querySelector(".moves");
+  const link = bar.querySelector("[data-export]");
+  const all = bar.querySelector("[data-all]");
+  const boxes = [...document.querySelectorAll("td [type=checkbox]")];
+  const title = shown(bar).number;
+  const whole = { ...buttons.dataset, title: title.textContent, href: link.getAttribute("href") };
+  const show = () => {
+    const ids = boxes.filter((box) => box.checked).map((box) => `id=${box.value}`);
+    const query = ids.join("&");
+    const [path] = whole.href.split("?");
+    all.checked = ids.length === boxes.length;
+    all.indeterminate = ids.length > 0 && !all.checked;
+    title.textContent = ids.length ? `${ids.length} selected` : whole.title;
+    link.href = ids.length ? `${path}?${query}` : whole.href;
+    if (ids.length) Object.assign(buttons.dataset, { query, which: "", count: ids.length });
+    else [buttons.dataset.query, buttons.dataset.which] = [whole.query, whole.which], delete buttons.dataset.count;
+  };
+  all.addEventListener("change", () => {
+    for (const box of boxes) box.checked = all.checked;
   });
-  choose();
-  allow();
+  document.addEventListener("change", show);
+  show();
+}
+
+// === a body
+
+/** Indents JSON, and leaves each number and each text as it is. */
+function indented(json) {
+  const parts = json.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
+  let depth = 0;
+  const line = () => "\n" + "  ".repeat(depth);
+  return parts.map((part, at) => {
+    if ("}]".includes(part)) depth -= 1;
+    if ("}]".includes(part)) return "{[".includes(parts[at - 1]) ? part : line() + part;
+    if ("{[".includes(part)) depth += 1;
+    if ("{[".includes(part)) return "}]".includes(parts[at + 1]) ? part : part + line();
+    return part === "," ? part + line() : part === ":" ? ": " : part;
+  }).join("");
+}
+
+function pretty(button) {
+  const body = document.querySelector("pre.body");
+  const raw = body.textContent;
+  const show = (isPretty) => {
+    body.textContent = isPretty ? indented(raw) : raw;
+    button.setAttribute("aria-pressed", String(isPretty));
+  };
+  button.hidden = false;
+  button.addEventListener("click", () => show(button.ariaPressed !== "true"));
+  show(true);
+}
+
+/** What is shown of the body. `navigator.clipboard` is missing where there is no TLS. */
+function copies(button) {
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    getSelection().selectAllChildren(document.querySelector("pre.body"));
+    button.textContent = document.execCommand("copy") ? "Copied" : "Selected";
+  });
 }
 
 // === a redrive that goes on
 
 function watch(place) {
-  const parts = Object.fromEntries([...place.querySelectorAll("[data-show]")].map((part) => [part.dataset.show, part]));
+  const parts = shown(place);
   const put = (part, text) => {
     // Only what is new is told to those who listen.
     if (part.textContent !== text) part.textContent = text;
   };
   let timer;
   let ended = parts.actions.hidden;
+  let before = [];
 
+  /** Of the last ten answers, while nothing held it up. */
+  const pace = (now) => {
+    before = now.state === "running" ? [...before, { ...now, at: Date.now() }].slice(-10) : [];
+    const seconds = (before.at(-1)?.at - before[0]?.at) / 1000;
+    if (!(seconds > 0)) return ["–", "–"];
+    const rate = (name) => (now[name] - before[0][name]) / seconds;
+    const left = Math.min((now.ready - now.seen) / rate("seen"), ((now.limit ?? Infinity) - now.gone) / rate("gone"));
+    const speed = rate("gone") < 10 ? rate("gone").toFixed(1) : grouped(Math.round(rate("gone")));
+    const [unit, name] = UNITS.find(([unit]) => left >= 2 * unit) ?? UNITS.at(-1);
+    return [`${speed} a second`, now.ready === null || !isFinite(left) ? "unknown" : `${Math.ceil(left / unit)} ${name}`];
+  };
   const show = (now) => {
     ended = now.ended !== null;
+    const [speed, left] = pace(now);
+    put(parts.rate, speed);
+    put(parts.left, left);
     const all = Math.max(now.ready ?? 1, 1);
     parts.bar.max = all;
     parts.bar.value = ended ? all : Math.min(now.seen, all);
@@ -166,7 +256,7 @@ function watch(place) {
 
 function live(place) {
   const MOST = 200;
-  const parts = Object.fromEntries([...place.querySelectorAll("[data-show]")].map((part) => [part.dataset.show, part]));
+  const parts = shown(place);
   let source;
   let paused = [];
   let isPaused = false;
@@ -233,5 +323,9 @@ function live(place) {
 }
 
 document.querySelectorAll("[data-live]").forEach(live);
-document.querySelectorAll("form.order").forEach(order);
+document.querySelectorAll("dialog").forEach(mover);
+document.querySelectorAll("[data-select]").forEach(selects);
+document.querySelectorAll("[data-pretty]").forEach(pretty);
+document.querySelectorAll("[data-copy]").forEach(copies);
+
 document.querySelectorAll("[data-watch]").forEach(watch);

@@ -55,7 +55,7 @@ pub(super) async fn show(State(api): State<Api>, mut asked: Asked) -> Answered {
                     td.number data-label="Messages" { @match messages { Some(messages) => (text::number(*messages)), None => "–" } }
                     td data-label="Look for" {
                         a href=(paths::messages(&place, &query)) { "messages with this text" }
-                        @if is_id { ", " a href=(paths::message(&place, &shown)) { "the message with this id" } }
+                        @if is_id { ", " a href=(paths::message(&place, &shown, "")) { "the message with this id" } }
                     }
                 }
             } }

@@ -5,10 +5,20 @@ use maud::{Markup, html};
 
 pub(super) use crate::plain::lines as visible;
 
+/// A part of a name without a place to break that no column should be as wide as.
+const LONG: usize = 24;
+
+/// May break behind dots, dashes, underscores and slashes; within a long part anywhere.
 pub(super) fn name(text: &str) -> Markup {
-    match text {
-        "" => html! { span.none { "(empty)" } },
-        text => html! { bdi.name { (visible(text)) } },
+    let text = visible(text);
+    let parts = text.split_inclusive(['.', '-', '_', '/']);
+    let mut words = parts.clone().flat_map(|part| part.split(' '));
+    let is_long = words.any(|word| word.chars().count() > LONG);
+    html! {
+        @if text.is_empty() { span.none { "(empty)" } }
+        @else {
+            bdi.name.long[is_long] { @for (at, part) in parts.enumerate() { @if at > 0 { wbr; } (part) } }
+        }
     }
 }
 
@@ -65,8 +75,10 @@ mod tests {
         let shown = name("<script>alert('\"&')</script>\u{202e}\x1b[31m\0").into_string();
         assert_eq!(
             shown,
-            "<bdi class=\"name\">&lt;script&gt;alert('&quot;&amp;')&lt;/script&gt;\\u{202e}\\u{1b}[31m\\u{0}</bdi>"
+            "<bdi class=\"name long\">&lt;script&gt;alert('&quot;&amp;')&lt;/<wbr>script&gt;\\u{202e}\\u{1b}[31m\\u{0}</bdi>"
         );
+        let plain = name("orders.dead-1").into_string();
+        assert_eq!(plain, "<bdi class=\"name\">orders.<wbr>dead-<wbr>1</bdi>");
     }
 
     #[test]

@@ -14,12 +14,28 @@ pub(super) fn table<T: Serialize>(
     columns: &str,
     link: impl Fn(usize, &str) -> Option<String>,
 ) -> Markup {
+    table_of(rows, columns, |at, name, cell| match link(at, name) {
+        Some(path) => html! { a href=(path) { (cell) } },
+        None => cell,
+    })
+}
+
+/// `own`: what stands in a cell, by row and column, from what would stand there.
+pub(super) fn table_of<T: Serialize>(
+    rows: &[T],
+    columns: &str,
+    own: impl Fn(usize, &str, Markup) -> Markup,
+) -> Markup {
     let columns: Vec<&str> = columns.split(',').collect();
     let rows: Vec<Value> = rows.iter().map(value).collect();
     let is_number = |name: &str| rows.iter().any(|row| row[name].is_u64());
     let class = |name: &str| match name {
         "preview" | "value" => Some("wide"),
         "error" | "targets" => Some("text"),
+        "select" => Some("own"),
+        "actions" => Some("own acts"),
+        "routing-key" | "size" | "redriven" | "oldest" => Some("detail"),
+        "time" => None,
         name => is_number(name).then_some("number"),
     };
     html! {
@@ -27,10 +43,7 @@ pub(super) fn table<T: Serialize>(
             thead { tr { @for name in &columns { th scope="col" class=[class(name)] { (label(name)) } } } }
             tbody { @for (at, row) in rows.iter().enumerate() { tr { @for name in &columns {
                 td class=[class(name)] data-label=(label(name)) {
-                    @match link(at, name) {
-                        Some(path) => a href=(path) { (cell(name, &row[*name])) },
-                        None => (cell(name, &row[*name])),
-                    }
+                    (own(at, name, cell(name, &row[*name])))
                 }
             } } } }
         }
@@ -65,7 +78,14 @@ fn value(of: &impl Serialize) -> Value {
 
 /// `died-at` becomes `Died at`.
 fn label(name: &str) -> String {
-    let words = name.trim_end_matches("-seconds").replace('-', " ");
+    let words = match name {
+        "select" | "actions" => "",
+        "source" | "source-queue" => "died in",
+        "routing-keys" => "routing key",
+        "original-expiration" => "TTL in ms",
+        name => name.trim_end_matches("-seconds"),
+    };
+    let words = words.replace('-', " ");
     let mut chars = words.chars();
     let first = chars.next().map(|first| first.to_ascii_uppercase());
     first.into_iter().chain(chars).collect()
@@ -77,11 +97,18 @@ fn cell(name: &str, value: &Value) -> Markup {
         (Value::Bool(is), _) => html! { @if *is { "yes" } @else { "no" } },
         (_, Some(bytes)) if name == "size" => html! { (text::bytes(bytes)) },
         (_, Some(seconds)) if name.ends_with("-seconds") => html! { (text::duration(seconds)) },
+        (_, Some(seconds)) if name == "time" => {
+            let at = rfc_3339(Wall::of_seconds(seconds));
+            html! { time data-exact datetime=(at) { (at) } }
+        }
         (_, Some(millis)) if name == "begun" => text::time(&rfc_3339(Wall(millis))),
         (_, Some(number)) => html! { (text::number(number)) },
         (Value::String(at), _) if ["died-at", "oldest", "newest"].contains(&name) => text::time(at),
         (Value::String(text), _) => text::name(text),
-        (Value::Array(items), _) if items.iter().all(|it| it["exchange"].is_string()) => {
+        (Value::Array(items), _) if name == "routing-keys" => html! {
+            @for (at, key) in items.iter().enumerate() { @if at > 0 { ", " } (text::name(key.as_str().unwrap_or_default())) }
+        },
+        (Value::Array(items), _) if name == "targets" => {
             html! { ul.plain { @for it in items { li { (target(it)) } } } }
         }
         (other, _) => {

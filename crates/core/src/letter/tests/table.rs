@@ -91,6 +91,7 @@ fn filter(words: &mut Words) -> Filter {
         waits: words
             .take("waits")
             .map(|queue| (queue != "anywhere").then(|| name(&queue))),
+        exact: words.take("exact").map(|_| ErrorHeaders::default()),
         ..Filter::default()
     };
     let error = words
