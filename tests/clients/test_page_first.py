@@ -30,7 +30,7 @@ def test_it_says_what_is_wrong_and_renews_itself(page, own):
     own.die(own.queue("two", dlx="own-nowhere"), *[b"m"] * 2)
     page.reads("1 problem needs attention.", "The parking queue holds 2 messages: exchange own-nowhere does not exist.", "Declare it, and they go out by themselves.")
     page.until(lambda: any("3 deaths in 60 minutes" in (chart or "") for chart in page.run("[...document.querySelectorAll('td[data-label=Trend] svg')].map((one) => one.getAttribute('aria-label'))")), "the trend of the dead-letter queue")
-    page.reads(dead, "3 in ")
+    page.until(lambda: page.text(".facts").startswith("Dead letters\n3\n"), "their number")
     fits(page, "first-problem")
     status = answer(own.via, of_vhost(own.via, "/status"))
     assert status["broker"]["version"] == own.via.broker.version and status["proxy"]["ready"]
@@ -66,7 +66,7 @@ def test_what_somebody_does_is_not_disturbed(page, own):
     page.fill("input[name=text]", "WN-D")
     page.press("Enter")
     page.reads("Search for WN-D", "Queues with this in their names", dead)
-    page.until(lambda: page.text("section[aria-labelledby=named] tbody").startswith(dead), "its name has the text")
+    page.until(lambda: page.text("section[aria-labelledby=named] ul").startswith(dead), "its name has the text")
     page.run("history.back(), 1")
     page.reads("Search for order 17")
     fits(page, "search", LOOKS[:1] + LOOKS[-1:])
@@ -74,7 +74,7 @@ def test_what_somebody_does_is_not_disturbed(page, own):
     page.reads("Messages in")
     assert page.run("document.querySelector('input[name=body]').value") == "order 17"
     page.click(".trail a", "vhost")
-    page.click("a", "full")
+    page.click(".facts a", "list")
     page.reads("Handled queues", own.name("one"), "taken-over")
     fits(page, "handled", LOOKS[:1] + LOOKS[-1:])
     # Times: UTC, or those of this machine.

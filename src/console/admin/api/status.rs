@@ -13,7 +13,7 @@ use super::rights::not_asked;
 use super::{Answered, Api, Asked, json};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::console::redrives::Shown;
-use crate::known::{MOST_DEATHS, Rate, RecentDeath, Standing, Target};
+use crate::known::{MOST_DEATHS, Rate, RecentDeath, Target};
 use crate::letter::rfc_3339;
 use crate::machine::Outcome;
 use crate::registry::handling::{Handling, State as Handled};
@@ -126,8 +126,10 @@ impl Api {
         let handled = self.known.handlings.of(vhost);
         let problems = self.problems(vhost, &queues.parked);
         let mut notes = [queues.notes.clone(), not_asked(no_rates + no_moves)].concat();
-        if is_operator {
-            notes.extend(self.of_handled(vhost, &handled));
+        let by_half = |(_, of): &&(ShortStr, Handling)| !of.why.advice.is_empty();
+        let by_half = handled.iter().filter(by_half).count();
+        if is_operator && by_half > 0 {
+            notes.push(format!("In {by_half} of the handled queues RabbitMQ handles some or all dead letters itself."));
         }
         let (version, node) = metrics.broker();
         let counted = Handled::ALL.map(|state| {
@@ -225,27 +227,6 @@ impl Api {
         let held = messages(parked.messages as u64);
         let why = why.replace("TARGET", &target);
         trouble(&format!("The parking queue holds {held}: "), why, advice)
-    }
-
-    fn of_handled(&self, vhost: &Vhost, handled: &[(ShortStr, Handling)]) -> Vec<String> {
-        let by_half = handled.iter().filter(|(_, of)| !of.why.advice.is_empty());
-        let targets = handled.iter().filter_map(|(_, of)| of.target.clone());
-        let standing = targets.map(|target| self.known.standing(vhost, &target.into()));
-        let nowhere = |it: &Standing| matches!(it, Standing::NoExchange | Standing::NoQueue);
-        let notes = [
-            (
-                by_half.count(),
-                "RabbitMQ handles some or all dead letters itself",
-            ),
-            (
-                standing.filter(nowhere).count(),
-                "dead letters would be parked, as their target leads to no queue",
-            ),
-        ];
-        let notes = notes.into_iter().filter(|(queues, _)| *queues > 0);
-        notes
-            .map(|(queues, what)| format!("In {queues} of the handled queues {what}."))
-            .collect()
     }
 }
 

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::super::api::Asked;
 use super::super::api::status::{Counts, Overview, Status};
 use super::super::parameters::{Place, bad};
-use super::page::{Trail, facts, notes, page};
+use super::page::{Trail, notes, page};
 use super::{Answered, Api, charts, paths, text, told};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::console::redrives::Shown;
@@ -48,8 +48,7 @@ async fn show(api: &Api, asked: &Asked, all: bool) -> Answered {
     let mut now = api.overview(asked).await?;
     now.redrives.sort_by_key(|shown| shown.ended.is_some());
     let queues = &mut now.queues.dead_letter_queues;
-    // Those have a section of their own.
-    queues.retain(|of| !of.parking || of.messages.is_some_and(|messages| messages > 0));
+    queues.retain(|of| !of.parking);
     queues.sort_by_key(|of| Reverse((of.messages, of.dead_letters)));
     let name = vhost.to_string();
     let content = html! {
@@ -57,12 +56,11 @@ async fn show(api: &Api, asked: &Asked, all: bool) -> Answered {
         h1 { "Vhost " (text::name(&name)) }
         @if api.vhosts.len() > 1 { (others(api, vhost)) }
         (verdict(&now.status))
-        (totals(vhost, &now.status))
+        (totals(api, vhost, &now.status))
         section aria-labelledby="queues" {
             h2 #queues { "Dead-letter queues" }
             (dead_letter_queues(vhost, &now, all))
         }
-        @if !now.status.parked.is_empty() { (parked(api, vhost, &now.status)) }
         section aria-labelledby="deaths" {
             h2 #deaths { "Deaths in the last hour" }
             (charts::deaths(&now.rates))
@@ -103,60 +101,28 @@ pub(super) fn coded(sentence: &str) -> Markup {
     }
 }
 
-fn totals(vhost: &Vhost, status: &Status) -> Markup {
+fn totals(api: &Api, vhost: &Vhost, status: &Status) -> Markup {
     let count = |counts: &Counts, name| match counts.get(name) {
-        Some(Some(count)) => html! { (text::number(*count)) },
-        _ => html! { span.none title="Not known" { "–" } },
+        Some(Some(count)) => text::number(*count),
+        _ => "–".to_owned(),
     };
     let Status { proxy, broker, .. } = status;
     let (dead, parked) = (&status.dead_letters, status.parked.iter());
-    let parked: usize = parked.map(|one| one.messages).sum();
-    let up = text::duration(proxy.uptime_seconds);
-    let handled = status.queues.iter();
-    let some = handled.filter_map(|(name, queues)| Some((*name, queues.filter(|it| *it > 0)?)));
-    let some: Vec<_> = some.collect();
-    let queues = dead.get("queues").copied().flatten().unwrap_or(0);
-    let queues = format!(
-        "{} queue{}",
-        text::number(queues),
-        if queues == 1 { "" } else { "s" }
-    );
-    facts(&[
-        (
-            "Dead letters",
-            html! { b { (count(dead, "messages")) } " in " (queues) },
-        ),
-        (
-            "Died in the last hour",
-            html! { b { (count(dead, "last-hour")) } },
-        ),
-        ("Parked", html! { b { (text::number(parked as u64)) } }),
-        (
-            "Wait for a retry",
-            html! { b { (count(&status.retries, "waiting")) } },
-        ),
-        (
-            "Redrives at work",
-            html! { b { (count(&status.redrives, "running")) } },
-        ),
-        (
-            "Handled queues",
-            html! {
-                a href=(paths::handled(vhost)) {
-                    @if some.is_empty() { "none" }
-                    @for (at, (name, queues)) in some.iter().enumerate() { @if at > 0 { ", " } (text::number(*queues)) " " (name) }
-                }
-            },
-        ),
-        (
-            "RabbitMQ",
-            html! { (broker.version.as_deref().unwrap_or("–")) @if let Some(node) = &broker.node { " at " (text::visible(node)) } },
-        ),
-        (
-            "This proxy",
-            html! { (proxy.version) " on " (text::name(&proxy.name)) ", up for " (up) @if !proxy.ready { ", not ready" } },
-        ),
-    ])
+    let parked = parked.map(|one| one.messages as u64).sum();
+    let parking = Place::new(vhost.clone(), api.known.parking().clone());
+    let handled = status.queues.iter().filter(|(_, of)| **of != Some(0));
+    html! {
+        dl.facts {
+            div { dt { "Dead letters" } dd { b { (count(dead, "messages")) } } }
+            div { dt { "Died in the last hour" } dd { b { (count(dead, "last-hour")) } } }
+            div { dt { "Parked" } dd { b { a href=(paths::queue(&parking)) { (text::number(parked)) } } } }
+            div { dt { "Wait for a retry" } dd { b { (count(&status.retries, "waiting")) } } }
+            div { dt { "Redrives at work" } dd { b { (count(&status.redrives, "running")) } } }
+            div { dt { "Handled queues" } dd { a href=(paths::handled(vhost)) { "list" } @for (name, _) in handled { ", " (name) " " (count(&status.queues, name)) } } }
+            div { dt { "RabbitMQ" } dd { (broker.version.as_deref().unwrap_or("–")) @if let Some(node) = &broker.node { " at " (text::visible(node)) } } }
+            div { dt { "This proxy" } dd { (proxy.version) " on " (text::name(&proxy.name)) ", up for " (text::duration(proxy.uptime_seconds)) @if !proxy.ready { ", not ready" } } }
+        }
+    }
 }
 
 fn dead_letter_queues(vhost: &Vhost, now: &Overview, all: bool) -> Markup {
@@ -222,46 +188,17 @@ fn trend(now: &Overview, of: &DeadLetterQueue) -> Option<[u32; MINUTES]> {
     rates.map(|rate| rate.per_minute).reduce(sum)
 }
 
-fn parked(api: &Api, vhost: &Vhost, status: &Status) -> Markup {
-    let place = Place::new(vhost.clone(), api.known.parking().clone());
-    html! {
-        section aria-labelledby="parked" {
-            h2 #parked { "Parked" }
-            table.stacked {
-                thead { tr { th scope="col" { "Cause" } th.number scope="col" { "Messages, as of the last try" } } }
-                tbody { @for one in &status.parked { tr {
-                    td.text data-label="Cause" { (text::name(&one.cause.to_string())) }
-                    td.number data-label="Messages" { (text::number(one.messages as u64)) }
-                } } }
-            }
-            p.actions { a.button href=(paths::queue(&place)) { "Look at them" } }
-        }
-    }
-}
-
 fn details(api: &Api, vhost: &Vhost) -> Markup {
     let metrics = api.looks.metrics();
-    let links = metrics.standing(vhost).links;
-    let limits = metrics.limits_that_were_met();
     html! {
         details {
             summary { "The proxy's connections and limits" }
-            (facts(&[
-                ("Connections in this vhost", html! {
-                    @if links.is_empty() { span.none { "none yet" } }
-                    ul.plain { @for (link, is_up) in &links { li { (link) " " (sign(*is_up, if *is_up { "up" } else { "down" })) } } }
-                }),
-                ("Limits reached since the start, in all vhosts", html! {
-                    @if limits.is_empty() { "none" }
-                    ul.plain { @for (limit, times) in &limits { li { code { (limit) } " " (text::number(*times)) "×" } } }
-                }),
-            ]))
+            dl.facts {
+                div { dt { "Connections in this vhost" } dd { ul.plain { @for (link, is_up) in metrics.standing(vhost).links { li { (link) @if is_up { " up" } @else { " " span.sign.bad { "down" } } } } } } }
+                div { dt { "Limits reached since the start, in all vhosts" } dd { ul.plain { @for (limit, times) in metrics.limits_that_were_met() { li { code { (limit) } " " (text::number(times)) "×" } } } } }
+            }
         }
     }
-}
-
-fn sign(is_good: bool, word: &str) -> Markup {
-    html! { span.sign.good[is_good].bad[!is_good] { (word) } }
 }
 
 fn others(api: &Api, vhost: &Vhost) -> Markup {

@@ -120,16 +120,6 @@ pub(super) fn from_elsewhere(uri: &Uri) -> Response {
     (StatusCode::FORBIDDEN, kind, whole).into_response()
 }
 
-pub(super) fn facts(facts: &[(&str, Markup)]) -> Markup {
-    html! {
-        dl.facts {
-            @for (name, fact) in facts {
-                div { dt { (name) } dd { (fact) } }
-            }
-        }
-    }
-}
-
 pub(super) fn notes(notes: &[String]) -> Markup {
     html! {
         @if !notes.is_empty() {
