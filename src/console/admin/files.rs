@@ -198,7 +198,7 @@ async fn throw_away(file: &mut Body) {
     let _ = timeout(in_time, thrown).await;
 }
 
-fn late(detail: &str) -> Problem {
+pub(super) fn late(detail: &str) -> Problem {
     Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
 }
 

@@ -34,15 +34,8 @@ pub fn is_kept(name: &[u8]) -> bool {
     name.starts_with(PREFIX)
         || retry::is_of_deaths(name)
         || OF_THE_QUEUE.contains(&name)
-        || [
-            CC,
-            BCC,
-            PARKED_EXCHANGE,
-            PARKED_CAUSE,
-            X_REJECTED_BY,
-            delivery_time::NAME,
-        ]
-        .contains(&name)
+        || [CC, BCC, PARKED_EXCHANGE, PARKED_CAUSE].contains(&name)
+        || [X_REJECTED_BY, delivery_time::NAME].contains(&name)
 }
 
 // === impl Edited ===

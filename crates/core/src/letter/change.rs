@@ -33,10 +33,10 @@ pub struct Change {
 #[serde(deny_unknown_fields)]
 struct Given {
     name: String,
-    /// The name that RabbitMQ has for its type; not `table`, `array`, `binary` or `decimal`.
+    /// Its type: `longstr`, `long`, `signedint`, `double`, `bool` or `void`.
     #[serde(rename = "type")]
     kind: String,
-    /// Its value, or a text that says it. A timestamp is in seconds since 1970.
+    /// Its value, or a text that says it.
     #[schema(value_type = Json)]
     value: Json,
 }
@@ -113,16 +113,9 @@ fn typed(kind: &str, value: &Json) -> Option<(u8, Vec<u8>)> {
         "longstr" => (b'S', text.into_bytes()),
         "void" => (b'V', Vec::new()),
         "bool" => (b't', vec![text.parse::<bool>().ok()?.into()]),
-        "byte" => (b'b', number(&text, i8::to_be_bytes)?),
-        "unsignedbyte" => (b'B', number(&text, u8::to_be_bytes)?),
-        "short" => (b's', number(&text, i16::to_be_bytes)?),
-        "unsignedshort" => (b'u', number(&text, u16::to_be_bytes)?),
         "signedint" => (b'I', number(&text, i32::to_be_bytes)?),
-        "unsignedint" => (b'i', number(&text, u32::to_be_bytes)?),
         "long" => (b'l', number(&text, i64::to_be_bytes)?),
-        "float" => (b'f', number(&text, f32::to_be_bytes)?),
         "double" => (b'd', number(&text, f64::to_be_bytes)?),
-        "timestamp" => (b'T', number(&text, u64::to_be_bytes)?),
         _ => return None,
     })
 }

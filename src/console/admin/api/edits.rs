@@ -6,9 +6,9 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use hyper::body::Body as _;
 use tokio::time::timeout;
 
+use super::super::files::late;
 use super::super::listing;
 use super::super::parameters::bad;
 use super::super::problem::Problem;
@@ -60,39 +60,27 @@ pub(super) async fn edit(State(api): State<Api>, mut asked: Asked, request: Requ
 }
 
 fn stays(shown: &Shown) -> Problem {
-    let why = shown.stay.keys().chain(&shown.cause).next();
-    match why {
-        Some(why) => {
-            let detail = format!("the message stays as it is: {why}");
-            Problem::new(StatusCode::CONFLICT, detail)
-        }
-        None => Problem::new(StatusCode::NOT_FOUND, "no message has this id"),
-    }
+    let Some(why) = shown.stay.keys().chain(&shown.cause).next() else {
+        return Problem::new(StatusCode::NOT_FOUND, "no message has this id");
+    };
+    let detail = format!("the message stays as it is: {why}");
+    Problem::new(StatusCode::CONFLICT, detail)
 }
 
 // === impl Api ===
 
 impl Api {
     async fn received(&self, body: Body) -> Result<Vec<u8>, Problem> {
-        let (most, in_time) = {
-            let limits = self.files.limits.now();
-            (MOST.min(limits.browse_bytes), limits.browse_timeout)
-        };
-        let too_large = || {
-            let detail = "an edit has up to 2 MiB: export the message, change it and import it";
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
-        };
-        if body.size_hint().lower() > most as u64 {
-            return Err(too_large());
-        }
+        let limits = self.files.limits.now();
+        let (most, in_time) = (MOST.min(limits.browse_bytes), limits.browse_timeout);
+        drop(limits);
         // What comes, and what is made of it.
         let mut taken = self.files.room.begin().await?;
         taken.resize(2 * most)?;
         let read = timeout(in_time, to_bytes(body, most)).await;
-        let read = read.map_err(|_| {
-            let detail = "the edit did not come within `browse-timeout`";
-            Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
-        })?;
-        read.map(Into::into).map_err(|_| too_large())
+        let read = read.map_err(|_| late("the edit did not come within `browse-timeout`"))?;
+        let too_large = "an edit has up to 2 MiB: export the message, change it and import it";
+        read.map(Into::into)
+            .map_err(|_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, too_large))
     }
 }

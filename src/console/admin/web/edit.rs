@@ -8,7 +8,7 @@ use crate::dead_letter::edited::is_kept;
 use crate::letter::{Body, Detail, Encoding, Header};
 
 /// Types whose values a person can type.
-const TYPED: &str = " longstr bool byte short signedint long double ";
+const TYPED: &str = " longstr bool signedint long double ";
 
 pub(super) fn form(api: &Api, place: &Place, detail: &Detail) -> Markup {
     let action = format!("dead-letters/{}/edit", detail.summary.id);

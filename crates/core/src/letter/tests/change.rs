@@ -59,7 +59,7 @@ fn an_edit_is_read_as_it_is_shown() {
         ),
         (header("bool", "true"), r"h=bool:\x01"),
         (header("void", "null"), "h=void:"),
-        (header("byte", "200"), value),
+        (header("timestamp", "200"), value),
         (header("bool", "1"), value),
         (header("longstr", "null"), value),
         (header("table", "{}"), value),
