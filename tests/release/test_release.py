@@ -44,7 +44,7 @@ def unpacked(request, tmp_path_factory):
 @pytest.fixture(scope="session")
 def emulator():
     """Runs programs of the other architecture."""
-    root = run(REPOSITORY / "tests/lab/debian-root.sh", "bookworm/qemu", "qemu-user-static").strip()
+    root = run(REPOSITORY / "tests/lab/debian-root.sh", "bookworm/qemu", "qemu-user-static", "libc6").strip()
     return {"arm64": [f"{root}/usr/bin/qemu-aarch64-static"], "amd64": [f"{root}/usr/bin/qemu-x86_64-static"]} | {HERE: []}
 
 
@@ -86,6 +86,8 @@ def test_the_bill_of_materials_is_that_of_the_program(unpacked, tmp_path):
 
 # === where it runs
 
+FIXED = "DLX_PROXY_PARKED_RETRY"
+"""Only a program built for tests takes it."""
 SYSTEMS = {"debian-12": "bookworm", "ubuntu-24.04": "noble"}
 
 
@@ -114,8 +116,11 @@ def start(request, unpacked, tmp_path, monkeypatch):
         (root / "dlx-proxy").chmod(0o755)
     else:
         inside = str(folder / "dlx-proxy")
+    # Engines write it into each container.
+    (root / "etc").mkdir(exist_ok=True)
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
     wrapper = tmp_path / "dlx-proxy"
-    wrapper.write_text(f'#!/bin/sh\nexec {shlex.join([*words, inside])} "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(["env", "-u", FIXED, *words, inside])} "$@"\n')
     wrapper.chmod(0o755)
     monkeypatch.setattr(lab, "BINARY", str(wrapper))
     return wrapper
