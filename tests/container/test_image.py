@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from engine import compose, docker, inspect, log, until
+from engine import TOP, compose, docker, inspect, log, until
 
 
 @pytest.mark.dist
@@ -55,3 +55,13 @@ def test_a_bad_setting_ends_after_five_attempts(image):
 
 def test_nothing_of_it_needs_a_shell(image):
     assert docker("run", "--rm", image, "--version").startswith("dlx-proxy ")
+
+
+@pytest.mark.skipif(not list(TOP.glob("dist/*-image.tar")), reason="make release")
+def test_the_image_of_a_release_is_run_like_this_one(image):
+    name = docker("load", "--input", next(TOP.glob("dist/*-image.tar"))).split()[2]
+    one, other = (inspect(each)["Config"] for each in (image, name))
+    for key in ("User", "Healthcheck", "ExposedPorts", "Entrypoint", "Cmd"):
+        assert one[key] == other[key], key
+    assert set(one["Env"][1:]) == set(other["Env"][1:]), "all but PATH"
+    assert docker("run", "--rm", name, "--version").startswith("dlx-proxy ")

@@ -96,7 +96,7 @@ SYSTEMS = {"debian-12": "bookworm", "ubuntu-24.04": "noble"}
 
 @pytest.fixture(params=["here", "scratch", *SYSTEMS])
 def start(request, unpacked, tmp_path, monkeypatch):
-    """A program that runs the one in the archive: on this machine, in in an empty folder, on a fresh system with the package installed."""
+    """A program that runs the one in the archive: on this machine, in an empty folder, on a fresh system with the package installed."""
     folder, architecture = unpacked
     if architecture != HERE:
         pytest.skip("a whole run is for this architecture")
