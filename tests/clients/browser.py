@@ -17,6 +17,7 @@ from lab import DEADLINE
 KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " "), "ArrowDown": (40, ""), "Escape": (27, "")}
 CENTRE = """
 (() => {
+  if (document.readyState !== "complete") return null;  // the style can still move it
   const found = [...document.querySelectorAll(%s)].filter((one) => one.checkVisibility() && one.textContent.includes(%s));
   if (found.length === 0) return null;
   found[0].scrollIntoView({ block: "center" });

@@ -177,7 +177,7 @@ def test_who_pauses_all_redrives_leaves_places_for_others(own):
         begun = order(own, queue, "purges", user="all-rights", rate=1)
         said, paused, _ = ask(own.via, of_vhost(own.via, f"/redrives/{begun['id']}/pause"), "all-rights", method="POST")
         assert (said, paused["state"]) == (200, "paused"), paused
-    assert "half of them are this user's" in order(own, mine[5], "purges", status=503, user="all-rights")["detail"]
+    assert "half of them are yours" in order(own, mine[5], "purges", status=503, user="all-rights")["detail"]
     assert own.proxy.metric("dlx_proxy_limits_met_total", limit="max-redrives") == 1
     ends(own, order(own, mine[5], "purges"), gone=20)
 

@@ -93,9 +93,9 @@ fn groups(place: &Place, groups: &[Group]) -> Markup {
     };
     let left: u64 = more.iter().map(|group| group.messages).sum();
     html! {
-        (told::table_of(shown, "messages,error,source,reason,newest,oldest,actions", own))
         @if left > 0 { p { "The largest " (shown.len()) " groups are shown. Smaller ones have " (count(left, "message")) " more: filter the messages to find them." } }
         @else if shown.iter().any(|group| group.is_rest) { p { "The last line has the messages of all smaller groups." } }
+        (told::table_of(shown, "messages,error,source,reason,newest,oldest,actions", own))
     }
 }
 

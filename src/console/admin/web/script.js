@@ -65,7 +65,8 @@ function mover(dialog) {
     if (mine.signal.aborted) return;
     busy = undefined;
     if (problem) [found, problem] = [undefined, problem.message];
-    state(problem ?? found.notes.join("\n"), Boolean(problem));
+    const more = found?.stopped === "end" ? [] : ["More messages may match. All of them go, up to your limit."];
+    state(problem ?? [...found.notes, ...more].join("\n"), Boolean(problem));
     show();
   };
 
