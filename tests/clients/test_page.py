@@ -22,6 +22,7 @@ def test_a_login_is_the_brokers(at, scene):
 
 def test_dead_letters_as_they_come(at, scene):
     dlx = scene.exchange("dlx")
+    scene.bind(scene.queue("dead", kind="classic"), dlx)  # what is parked would stay for the tests behind
     orders = scene.queue(f"orders {SCRIPT}", dlx=dlx)
     die_once = lambda: (scene.publish("", orders), scene.reject(orders))
     die_once()

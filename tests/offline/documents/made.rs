@@ -140,7 +140,11 @@ fn row(argument: &Arg) -> String {
         (_, Some(long)) => long.clone(),
         _ => value.clone(),
     };
-    let value = takes.then(|| format!(" {value}")).unwrap_or_default();
+    let value = if takes {
+        format!(" {value}")
+    } else {
+        String::new()
+    };
     let words = argument.get_help().map(ToString::to_string);
     let words = words
         .unwrap_or_default()
