@@ -2,8 +2,11 @@
 
 import json
 import re
+import select
+import signal
+import subprocess
 
-from console import answer, ask, command, management, of_vhost
+from console import answer, ask, command, management, of_vhost, typed
 from lab import DEADLINE, until
 from scene import PARKED, PREFIX, user
 
@@ -133,3 +136,20 @@ def test_how_each_queue_is_handled_is_listed_with_what_to_do(own):
     own.restart(management_url=management(own.via))
     own.queue("made", dlx="own-dlx")
     until(lambda: handled().get("own-made") == ("rejects-only", "own-arguments", "no-exchange"), handled)
+
+
+def test_status_says_how_it_is_and_watch_what_dies(own):
+    status = lambda *words: command(own, *words, group="status")
+    assert until(lambda: (now := status())[0] == 0 and now, status)[1].startswith("Healthy.\n")
+    one = own.queue("one", dlx="", dlk=own.queue("dead"))
+    with subprocess.Popen(**typed(own, one, "-o", "json", group="watch"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
+        try:
+            assert "Healthy." in watch.stderr.readline()
+            until(lambda: own.die(one, b"m") or select.select([watch.stdout], [], [], 1)[0], "one that dies while it is watched")
+            death = json.loads(watch.stdout.readline())
+            assert (death["queue"], death["reason"], death["outcome"]) == (one, "rejected", "confirmed")
+            watch.send_signal(signal.SIGINT)
+            assert watch.wait(DEADLINE) == 0
+        finally:
+            watch.kill()
+    assert json.loads(status("-o", "json")[1])["healthy"] is True
