@@ -94,7 +94,7 @@ pub struct Queues {
     pub left_out: u64,
     /// Expected queues and targets beyond the limit.
     pub uncounted: usize,
-    /// Parked messages as of the last try, by the cause in the message; empty: none.
+    /// Parked messages as of the last try, with those that this process has parked since, by the cause in the message; empty: none.
     pub parked: Vec<(ShortStr, usize)>,
 }
 
@@ -132,12 +132,12 @@ impl Known {
             outcome,
             ..
         } = &**dead;
-        let (to, is_parked) = match outcome {
-            Outcome::Confirmed => ([exchange, routing_key], false),
-            Outcome::Parked(_) => ([&ShortStr::EMPTY, self.parking()], true),
+        let (to, parked) = match outcome {
+            Outcome::Confirmed => ([exchange, routing_key], None),
+            Outcome::Parked(cause) => ([&ShortStr::EMPTY, self.parking()], Some(cause.as_str())),
             Outcome::Dropped(_) | Outcome::Refused(_) => return,
         };
-        self.book().sent(vhost, to, is_parked, self.now());
+        self.book().sent(vhost, to, parked, self.now());
     }
 
     pub fn of(&self, vhost: &Vhost) -> Queues {

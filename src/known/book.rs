@@ -67,18 +67,30 @@ pub(crate) enum Leads {
 // === impl Book ===
 
 impl Book {
-    /// A dead letter went to this exchange with this key, or was parked.
-    pub(super) fn sent(&mut self, vhost: &Vhost, to: [&ShortStr; 2], is_parked: bool, now: Mono) {
+    /// A dead letter went to this exchange with this key, or was parked with this cause.
+    pub(super) fn sent(
+        &mut self,
+        vhost: &Vhost,
+        to: [&ShortStr; 2],
+        parked: Option<&str>,
+        now: Mono,
+    ) {
         let room = self.room();
         if let Some(of) = self.of(vhost) {
             let fits = match to {
-                [exchange, queue] if exchange.is_empty() => of.named(queue, is_parked, room, now),
+                [exchange, queue] if exchange.is_empty() => {
+                    of.named(queue, parked.is_some(), room, now)
+                }
                 [exchange, key] => of.aimed(exchange, key, now),
             };
             of.left_out += u64::from(fits.is_none());
+            if let Some(cause) = parked {
+                of.parks(cause);
+            }
         }
     }
 
+    /// As of a try of all that is parked; `sent` adds to it until the next one.
     pub(crate) fn parked(&mut self, vhost: &Vhost, causes: &[(ShortStr, usize)]) {
         if let Some(of) = self.of(vhost) {
             of.parked = causes.to_vec();
@@ -308,6 +320,16 @@ fn aim<'a>(
 // === impl OfVhost ===
 
 impl OfVhost {
+    fn parks(&mut self, cause: &str) {
+        let mut all = self.parked.iter_mut();
+        match all.find(|(of, _)| **of == *cause.as_bytes()) {
+            Some((_, messages)) => *messages += 1,
+            None => self
+                .parked
+                .extend(ShortStr::copy(cause.as_bytes()).map(|of| (of, 1))),
+        }
+    }
+
     fn expect(&mut self, parking: &ShortStr, targets: &BTreeSet<Target>, mut room: usize) {
         let queues = self.queues.values_mut();
         queues.for_each(|queue| queue.is_expected = false);

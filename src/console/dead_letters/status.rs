@@ -61,10 +61,6 @@ fn text(answer: &Value, screen: Screen) -> String {
             format_duration(uptime)
         ),
     )];
-    for other in answer["proxies"].as_array().into_iter().flatten() {
-        let parts = ["name", "version", "node"].map(|name| word(&other[name]));
-        rows.push(row("other proxy", parts.join(" ")));
-    }
     rows.extend([
         row("broker", broker_in_words(broker)),
         row("queues", counts(&answer["queues"])),
@@ -263,7 +259,6 @@ mod tests {
             "problems": [{"says": "Parking queue holds 12 messages: exchange `x` does not exist.", "advice": "Declare it."}],
             "as-of": "2026-11-28T02:30:00Z",
             "proxy": {"name": "web\u{1b}", "version": "0.3.0", "ready": true, "uptime-seconds": 90},
-            "proxies": [{"name": "b", "version": "0.3.0", "node": "rabbit@a"}],
             "broker": {"version": "4.3.6", "node": null, "alarms": ["memory"]},
             "queues": {"full": 3, "unknown": 0},
             "dead-letters": {"last-hour": 5, "messages": null},
@@ -275,7 +270,6 @@ mod tests {
           - Parking queue holds 12 messages: exchange `x` does not exist. Declare it.
 
         proxy         web\u{1b} 0.3.0, ready, up 1m 30s
-        other proxy   b 0.3.0 rabbit@a
         broker        RabbitMQ 4.3.6 on unknown, alarms: memory
         queues        3 full, 0 unknown
         dead letters  5 in the last hour, messages unknown

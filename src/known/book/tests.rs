@@ -55,10 +55,15 @@ impl Scene {
                 for time in 0..times {
                     let to = target(&to.replace('#', &format!("{time:03}")));
                     let to = [&to.exchange, &to.routing_key.unwrap_or_default()];
-                    book.sent(&vhost, to, false, now);
+                    book.sent(&vhost, to, None, now);
                 }
             }
-            ("parks", _) => book.sent(&vhost, [&ShortStr::EMPTY, &name("parked")], true, now),
+            ("parks", cause) => book.sent(
+                &vhost,
+                [&ShortStr::EMPTY, &name("parked")],
+                Some(cause),
+                now,
+            ),
             ("counted", queue) => book.counted(&vhost, &name(queue), number(3), now),
             ("gone", queue) => book.gone(&vhost, &name(queue), now),
             ("survey", _) => self.survey(&words[2..]),
@@ -149,7 +154,7 @@ fn the_queues_of_all_vhosts_are_bounded() {
     for vhost in 0..10 {
         for number in 0..MOST_QUEUES {
             let (vhost, queue) = (name(&format!("v{vhost}")), name(&format!("q{number}")));
-            book.sent(&vhost, [&ShortStr::EMPTY, &queue], false, Mono(0));
+            book.sent(&vhost, [&ShortStr::EMPTY, &queue], None, Mono(0));
         }
     }
     assert_eq!(book.room(), 0);

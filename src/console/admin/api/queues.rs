@@ -23,7 +23,7 @@ pub(in crate::console::admin) struct DeadLetterQueues {
     pub(in crate::console::admin) left_out: u64,
     /// Messages in the queues that are shown, as far as they were counted; none: in none of them.
     pub(in crate::console::admin) messages: Option<u64>,
-    /// What is parked, as of the last try, for users who may read it.
+    /// What is parked, as of the last try and what this proxy has parked since, for users who may read it.
     pub(in crate::console::admin) parked: Vec<Parked>,
     /// Which resources of the broker are short, with a `management-url`: meanwhile it takes no messages.
     pub(in crate::console::admin) alarms: Vec<String>,

@@ -47,14 +47,12 @@ pub(in crate::console::admin) struct Status {
     /// When this was so.
     pub as_of: String,
     pub proxy: ThisProxy,
-    /// The `name`, `version` and `node` of others, as far as they are known.
-    pub proxies: Vec<BTreeMap<String, String>>,
     pub broker: Broker,
     /// Handled queues: `full`, `rejects-only`, `off`, `unknown`. For users who may read the parking queue.
     pub queues: Counts,
     /// `queues` that the user may read, without the parking queue, their `messages`, and how many died in the `last-hour`.
     pub dead_letters: Counts,
-    /// As of the last try, for users who may read the parking queue.
+    /// As of the last try, with what this proxy has parked since, for users who may read the parking queue.
     pub parked: Vec<Parked>,
     /// `waiting`, for users who may read the parking queue.
     pub retries: Counts,
@@ -151,7 +149,6 @@ impl Api {
                 ready: self.readiness.reasons().is_empty(),
                 uptime_seconds: self.known.now().0 / 1_000_000,
             },
-            proxies: Vec::new(),
             broker: Broker {
                 version,
                 node,
