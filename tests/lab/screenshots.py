@@ -82,4 +82,5 @@ def main():
             proxy.stop()
 
 
-main()
+if __name__ == "__main__":
+    main()
