@@ -29,7 +29,7 @@ def test_dead_letters_as_they_come(at, scene):
     page = at()
     page.until(lambda: orders in page.text() or page.go(page.run("location.href")), "it is in the charts")
     page.click("a", "Dead letters as they come")
-    page.reads("live", orders, "parked: unroutable")
+    page.reads("live", orders, "confirmed")
     rows = lambda: page.run(f"[...document.querySelectorAll('tbody tr')].filter((one) => one.textContent.includes({json.dumps(orders)})).length")
     assert rows() == 1
     die_once()
