@@ -64,6 +64,10 @@ impl Broker {
             offset,
         });
         self.channel(at).consumers.insert(tag.clone(), name.clone());
+        self.facts.push(Fact::Consumed {
+            conn: at.conn,
+            queue: name.clone(),
+        });
         if !call.bit("no-wait") {
             self.say_later(at, &name, "basic.consume-ok", tag);
         }

@@ -39,6 +39,11 @@ pub(crate) enum Fact {
         tag: u64,
         nacked: bool,
     },
+    /// What it is given may go back before any of it is delivered.
+    Consumed {
+        conn: Conn,
+        queue: Bytes,
+    },
     Delivered {
         conn: Conn,
         channel: u16,

@@ -251,7 +251,7 @@ impl Accounts {
                 text,
             } => self.closed(*conn, *channel, *code, text),
             Fact::ConnectionClosed { conn, code, text } => self.closed(*conn, 0, *code, text),
-            Fact::Returned { .. } => Ok(()),
+            Fact::Consumed { .. } | Fact::Returned { .. } => Ok(()),
         }
     }
 

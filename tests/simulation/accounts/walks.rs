@@ -104,9 +104,9 @@ impl Accounts {
 
     pub(super) fn disturbs_walks(&mut self, fact: &Fact) {
         let (queue, conn) = match fact {
-            Fact::Delivered { queue, conn, .. } | Fact::Settled { queue, conn, .. } => {
-                (queue, Some(*conn))
-            }
+            Fact::Consumed { queue, conn }
+            | Fact::Delivered { queue, conn, .. }
+            | Fact::Settled { queue, conn, .. } => (queue, Some(*conn)),
             Fact::Dropped { why: Why::Full, .. } => return,
             Fact::Died { queue, .. } | Fact::Dropped { queue, .. } => (queue, None),
             _ => return,
