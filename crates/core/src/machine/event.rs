@@ -239,7 +239,7 @@ pub enum Fallback {
     NoChannel = "no_channel",
     /// The user has met a limit on channels: a probe might cost a connection.
     ChannelLimit = "channel_limit",
-    /// The probe did not end in time.
+    /// The probe did not end in time, or the queue's node is down.
     ProbeTimeout = "probe_timeout",
     /// Its content was not retained: over the budget.
     Budget = "budget",

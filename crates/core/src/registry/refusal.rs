@@ -64,6 +64,8 @@ pub enum There {
     /// A binding from the default exchange was refused (S7.13): the user may write to the other
     /// exchange.
     MayWrite,
+    /// Its node is down, or its process does not answer.
+    Unanswered,
     /// Refused for another reason.
     Else,
 }
@@ -90,6 +92,7 @@ pub fn there(code: u16, text: &[u8], arguments: &DeclareArguments<'_>, names: &N
             There::InvalidTarget
         }
         (PRECONDITION_FAILED, _, Some(_)) => There::Invalid,
+        (NOT_FOUND, ..) if !is_of_a_missing_queue(text) => There::Unanswered,
         _ => There::Else,
     }
 }
@@ -103,12 +106,16 @@ pub fn is_of_a_new_queue(code: u16, text: &[u8]) -> bool {
 /// prevent the question, such as a missing permission.
 pub fn ends_knowledge(code: u16, text: &[u8]) -> bool {
     match code {
-        // Not of one whose node is down, or whose process does not answer: that is a 404, too.
-        NOT_FOUND => text.starts_with(b"NOT_FOUND - no queue '"),
+        NOT_FOUND => is_of_a_missing_queue(text),
         RESOURCE_LOCKED => true,
         PRECONDITION_FAILED => named(text, INEQUIVALENT).or(named(text, INVALID)).is_some(),
         _ => false,
     }
+}
+
+/// Among the words of a 404, which a queue whose node is down gets, too.
+fn is_of_a_missing_queue(text: &[u8]) -> bool {
+    text.starts_with(b"NOT_FOUND - no queue '")
 }
 
 /// The type of the missing queue, from the refusal of an argument.

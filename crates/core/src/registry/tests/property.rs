@@ -93,6 +93,7 @@ proptest! {
         match refusal::there(code, &text, &DeclareArguments::read(&table), &names) {
             There::Ours(exchange) => prop_assert!(names.is_intake_exchange(&exchange)),
             There::Forbidden { .. } | There::MayWrite => prop_assert_eq!(code, 403),
+            There::Unanswered => prop_assert_eq!(code, 404),
             There::Else => {}
             _ => prop_assert_eq!(code, 406),
         }

@@ -21,6 +21,7 @@ pub(super) fn there(there: &There) -> String {
         There::Forbidden { intake: true } => "forbidden: the intake exchange",
         There::Forbidden { intake: false } => "forbidden",
         There::MayWrite => "the user may write to the exchange",
+        There::Unanswered => "nobody answers",
         There::Else => "unknown",
     };
     words.to_owned()

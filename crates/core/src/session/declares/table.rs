@@ -98,6 +98,9 @@ impl Case {
     pub(in crate::session) fn told(&self, form: Form, there: &There) -> Step {
         use Form::{AsItIs, AsTheQueue, IfThere, MayWrite, Never, Passive, Rewritten};
         match (form, there) {
+            (AsItIs | Passive | IfThere | Never, There::Unanswered) => {
+                Step::InDoubt(Fallback::ProbeTimeout)
+            }
             (AsItIs, There::Ours(_) | There::OursOtherwise | There::OtherExchange)
                 if self.aim == Aim::Off =>
             {
@@ -112,7 +115,9 @@ impl Case {
             (IfThere, There::Granted | There::Invalid | There::InvalidTarget) => {
                 Step::AsItIs(Fallback::NotSupported)
             }
-            (Rewritten, There::Fits | There::Absent | There::Granted | There::Invalid)
+            // It may have made the queue.
+            (Rewritten, There::Unanswered)
+            | (Rewritten, There::Fits | There::Absent | There::Granted | There::Invalid)
             // What the broker finds fault with is in both, and only this form has it said.
             | (IfThere | Rewritten, There::OursOtherwise | There::Otherwise) => {
                 Step::Forward(Rewritten)

@@ -18,7 +18,7 @@ const FORMS: [Form; 7] = [
     Form::AsTheQueue,
     Form::MayWrite,
 ];
-static THERE: [There; 13] = [
+static THERE: [There; 14] = [
     There::Fits,
     There::Absent,
     There::Granted,
@@ -31,6 +31,7 @@ static THERE: [There; 13] = [
     There::Forbidden { intake: true },
     There::Forbidden { intake: false },
     There::MayWrite,
+    There::Unanswered,
     There::Else,
 ];
 
