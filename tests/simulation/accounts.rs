@@ -203,9 +203,13 @@ impl Accounts {
                 tag,
                 queue,
                 copy,
+                redelivered,
                 counts,
                 ..
-            } => self.delivered((*conn, *channel, *tag), queue, *copy, *counts, at),
+            } => {
+                let place = (*conn, *channel, *tag);
+                self.delivered(place, queue, *copy, (*redelivered, *counts), at)
+            }
             Fact::Settled {
                 conn,
                 channel,

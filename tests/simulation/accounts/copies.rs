@@ -98,6 +98,8 @@ pub(super) struct Delivery {
     pub(super) is_first: bool,
     /// It was another queue before.
     pub(super) changed: bool,
+    /// Its session does not know the type of its queue, and may take for the queue's counts what a publisher wrote.
+    pub(super) is_guessed: bool,
     /// How often its queue says that it came back, and how often after failures.
     pub(super) counts: [Option<u64>; 2],
     /// Of its queue.

@@ -176,11 +176,14 @@ impl Declares {
         read.filter(|_| self.without_record.contains(&process))
     }
 
-    /// After that, no other declare that begins can be the earlier one.
-    fn is_over(&self, declare: &Declare) -> Option<Micros> {
+    /// After that, no other declare that begins can be the earlier one: its process may write again what it was answered with.
+    fn is_over(&self, declare: &Declare, written: &[Written]) -> Option<Micros> {
         let recorded = declare.recorded.map(|(_, recorded)| recorded);
         let over = declare.stands().or(recorded);
-        over.or_else(|| self.ended(declare.by))
+        let says_so = |of: &&Written| of.by == declare.by && of.entry.said == declare.said;
+        let again = written.iter().rfind(says_so).map(|of| of.at);
+        over.map(|over| again.map_or(over, |again| over.max(again)))
+            .or_else(|| self.ended(declare.by))
     }
 
     /// All that may have been said last of that queue, as its proxy knows it. `None`: all declares say the same.
@@ -191,6 +194,7 @@ impl Declares {
         window: &Window,
     ) -> Option<Vec<Option<Target>>> {
         let (all, made) = (self.queues.get(queue)?, self.made.get(queue));
+        let written = self.written.get(queue).map_or(&[][..], Vec::as_slice);
         let process = self.conns.get(&conn).copied()?;
         let counts = |declare: &&Declare| {
             let since = self.counts_in(process, declare);
@@ -202,7 +206,7 @@ impl Declares {
                 Some(_) => declare.may_be_known(process, window),
                 None => declare.sent <= *window.end(),
             };
-            let over = self.is_over(declare);
+            let over = self.is_over(declare, written);
             let is_read_late = || self.is_read_late(process, declare) >= last;
             known && (over.is_none() || last.is_none() || over >= last || is_read_late())
         };

@@ -11,7 +11,7 @@ impl Accounts {
         tag: Tag,
         queue: &Bytes,
         copy: u64,
-        counts: [Option<u64>; 2],
+        (redelivered, counts): (bool, [Option<u64>; 2]),
         at: Micros,
     ) -> Result<(), String> {
         if self.whose.get(&tag.0) == Some(&Whose::Recorder) {
@@ -52,6 +52,7 @@ impl Accounts {
             declared,
             is_first: !self.gone_once.contains(queue),
             changed: self.changed.contains(queue),
+            is_guessed: redelivered && self.may_not_know(tag.0, queue),
             counts,
             ttl: self.ttls.get(queue).copied(),
             seen: None,

@@ -34,6 +34,7 @@ impl Delivery {
         let counted = [
             Some(retried.plus(self.native())),
             self.changed.then_some(retried),
+            self.is_guessed.then(|| retried.plus(self.copy.claimed())),
         ];
         counted.into_iter().flatten().collect()
     }
@@ -114,6 +115,12 @@ impl Delivery {
 }
 
 impl Copy {
+    /// What its publisher says of its counts.
+    fn claimed(&self) -> Attempts {
+        let [all, failed] = self.written.map(|count| count.unwrap_or(0));
+        Attempts { all, failed }
+    }
+
     fn has_come_back_to(&self, queue: &[u8]) -> bool {
         self.stay.as_ref().is_some_and(|stay| stay.queue == queue)
     }

@@ -43,10 +43,11 @@ impl Accounts {
         self.unknown.strangers.contains(&conn)
     }
 
-    /// The session of that connection may not know the arguments of that queue.
-    pub(super) fn may_not_know(&self, conn: Conn, queue: &[u8]) -> bool {
+    /// The session of that connection may not know the arguments of that queue: its client declares nothing, or has no answer to that.
+    pub(super) fn may_not_know(&self, conn: Conn, queue: &Bytes) -> bool {
         let asks = self.unknown.askable && !self.declares_left && !self.gone_once.contains(queue);
-        self.is_stranger(conn) && !asks
+        let declared = self.declared.contains(&(conn, queue.clone()));
+        !asks && (self.is_stranger(conn) || !declared)
     }
 
     /// A proxy says that it leaves a reject to the broker.
