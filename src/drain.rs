@@ -131,6 +131,10 @@ impl Drain {
         self.stage(phase).stop.clone().cancelled_owned()
     }
 
+    pub fn has_stopped(&self, phase: Phase) -> bool {
+        self.stage(phase).stop.is_cancelled()
+    }
+
     pub fn spawn_on<F>(&self, phase: Phase, task: F, runtime: &Handle) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,

@@ -1,6 +1,7 @@
 //! The shell around the pure machines: sockets, tasks and channels, and nothing that decides.
 
 pub mod background;
+pub mod balance;
 pub mod clock;
 pub mod dial;
 pub mod drive;

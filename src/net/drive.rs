@@ -147,6 +147,14 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         .await
     }
 
+    /// Moves the connections to the calling thread's poller. What has no room there stays where it is, and goes on.
+    pub fn adopt(&mut self) {
+        for pipe in [&mut self.client, &mut self.broker].into_iter().flatten() {
+            let _ = pipe.stream.adopt();
+        }
+        self.timer = C::Timer::default();
+    }
+
     /// Tells the machine that the process is ending; call [`Drive::poll`] afterwards.
     pub fn drain(&mut self) {
         self.now = self.clock.now();

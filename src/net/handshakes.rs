@@ -6,7 +6,7 @@
 use std::io;
 
 use super::background::{Background, NICER};
-use super::stream::{Plain, Socket};
+use super::stream::{Plain, Socket, Stream};
 use super::workers;
 use crate::tls::Acceptor;
 
@@ -34,9 +34,7 @@ impl Handshakes {
             acceptor.accept(client).await
         });
         let mut socket = answered.await??;
-        if let Socket::Right(with_tls) = &mut socket {
-            workers::fetch(with_tls.get_mut().0)?;
-        }
+        socket.adopt()?;
         Ok(socket)
     }
 }

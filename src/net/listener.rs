@@ -1,11 +1,15 @@
 //! Accepts clients, and gives each a broker connection of its own.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
@@ -22,13 +26,13 @@ use super::dial::Dialer;
 use super::drive::Drive;
 use super::handshakes::Handshakes;
 use super::outlet::{Observer, SessionOutlet};
-use super::permits::Permits;
+use super::permits::{Permit, Permits};
 use super::ports::{Came, Ports};
 use super::proxy_protocol::{self, BadHeader, Ends, Origin, Ssl, Trusted};
 use super::stream::{self, Plain, Socket};
 use super::vhosts::Hub;
 use super::watched::Watched;
-use super::workers::{self, Workers};
+use super::workers::{self, Seat, Workers};
 
 #[derive(Clone)]
 pub struct Listener {
@@ -45,6 +49,16 @@ pub struct Listener {
 }
 
 type SessionDrive = Drive<Session, SessionOutlet, Watched<Socket>, SystemClock>;
+
+/// A session on its thread.
+struct Running {
+    drive: Box<SessionDrive>,
+    origin: Origin,
+    seat: Seat,
+    _permit: Permit,
+    workers: Workers,
+    drain: Drain,
+}
 
 struct SessionTelemetry {
     reporter: Reporter,
@@ -70,16 +84,10 @@ impl Listener {
                 next = next => next,
             };
             let Came { stream, peer, tls } = came;
-            let listener = self.clone();
-            let drained = drain.stopped(Phase::Sessions);
-            let (runtime, seat) = self.workers.idlest();
-            let session = async move {
-                match workers::adopt(stream) {
-                    Ok(client) => listener.session(client, peer, tls, drained).await,
-                    Err(error) => debug!(peer = ?peer, %error, "lost at once"),
-                }
-                drop((permit, seat));
-            };
+            let (runtime, seat) = self.workers.seat();
+            let session = self
+                .clone()
+                .session(stream, peer, tls, (permit, seat, drain.clone()));
             drain.spawn_on(Phase::Sessions, session, &runtime);
         }
     }
@@ -89,17 +97,29 @@ impl Listener {
         client: Plain,
         peer: Option<SocketAddr>,
         tls: Option<tls::Acceptor>,
-        drained: impl Future<Output = ()>,
+        (permit, seat, drain): (Permit, Seat, Drain),
     ) {
-        let mut drained = std::pin::pin!(drained);
+        let client = match workers::adopt(client) {
+            Ok(client) => client,
+            Err(error) => return debug!(peer = ?peer, %error, "lost at once"),
+        };
         // Boxed: else the task would keep the memory that the beginning needs for as long as the session lasts, beside the session's own.
         let begun = tokio::select! {
             begun = Box::pin(self.begin(client, peer, tls)) => begun,
-            () = &mut drained => return,
+            () = drain.stopped(Phase::Sessions) => return,
         };
-        if let Some((mut drive, origin)) = begun {
-            drive.run(drained).await;
-            debug!(peer = %origin, "session ended");
+        if let Some((drive, origin)) = begun {
+            let workers = self.workers.clone();
+            drop(self);
+            let running = Running {
+                drive,
+                origin,
+                seat,
+                _permit: permit,
+                workers,
+                drain,
+            };
+            running.run().await;
         }
     }
 
@@ -217,6 +237,42 @@ impl Listener {
         timeout_at(until, done).await.unwrap_or_else(|_| {
             self.metrics.limit_met(Limit::HandshakeTimeout);
             Err(io::ErrorKind::TimedOut.into())
+        })
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Until it ends, or another thread takes it.
+    async fn run(mut self) {
+        let Some((runtime, seat)) = self.stays().await else {
+            return debug!(peer = %self.origin, "session ended");
+        };
+        self.seat = seat;
+        let drain = self.drain.clone();
+        drain.spawn_on(Phase::Sessions, self.again(), &runtime);
+    }
+
+    /// Where it goes. `None`: it has ended. One that is drained stays to its end.
+    async fn stays(&mut self) -> Option<(Handle, Seat)> {
+        let mut running = pin!(self.drive.run(self.drain.stopped(Phase::Sessions)));
+        poll_fn(|cx| {
+            if running.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            match self.workers.leaves(&self.seat) {
+                Some(place) if !self.drain.has_stopped(Phase::Sessions) => Poll::Ready(Some(place)),
+                _ => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    fn again(mut self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            self.drive.adopt();
+            self.run().await;
         })
     }
 }

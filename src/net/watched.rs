@@ -189,4 +189,8 @@ impl<S: Stream> Stream for Watched<S> {
     fn reset_when_closed(&mut self) {
         self.stream.reset_when_closed();
     }
+
+    fn adopt(&mut self) -> io::Result<()> {
+        self.stream.adopt()
+    }
 }

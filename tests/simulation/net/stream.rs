@@ -66,6 +66,10 @@ impl Stream {
 }
 
 impl stream::Stream for Stream {
+    fn adopt(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn reset_when_closed(&mut self) {
         self.resets = true;
     }
