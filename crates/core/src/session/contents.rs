@@ -27,10 +27,11 @@ impl Facts<'_> {
         properties: &[u8],
         turn: &mut Turn<'_>,
     ) -> Option<Bytes> {
-        let rules = self.rules();
+        // Of most messages nothing else is read.
+        let rules = |properties| has_headers(properties).then(|| self.rules()).flatten();
         match from {
             Leg::Client => {
-                let rules = rules.filter(|_| has_headers(properties))?;
+                let rules = rules(properties)?;
                 let routing_key = state.map_or(&[][..], |state| &state.published_with);
                 let edited = private::on_publish(properties, routing_key, &rules)?;
                 if frame::HEAD + PREFIX + edited.len() < self.peer.frame_max() {
@@ -43,9 +44,8 @@ impl Facts<'_> {
                 let came_back =
                     state.and_then(|state| redelivered::shown_again(state, self, properties));
                 let shown = came_back.as_deref().unwrap_or(properties);
-                let rules = rules.filter(|_| has_headers(shown));
                 let bridges = self.settings.names.bridges();
-                let edited = rules.and_then(|rules| {
+                let edited = rules(shown).and_then(|rules| {
                     bridges.on_delivery(shown, &self.settings.user, rules.dialect)
                 });
                 edited.or(came_back)
