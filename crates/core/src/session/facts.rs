@@ -17,7 +17,7 @@ use crate::registry::{Declared, Registry};
 
 use super::Settings;
 use super::again::FIRST_PAUSE;
-use super::channel::{Channel, News};
+use super::channel::{Channel, Consumer, News};
 use super::instead::{self, Asked, Counts, Instead, Reject, instead};
 use super::peer::Peer;
 
@@ -57,6 +57,12 @@ impl<'a> Facts<'a> {
 
     pub(super) fn news(self) -> News {
         (self.registry.news(), self.settings.policies.changes())
+    }
+
+    /// Whether a delivery to this consumer needs a look. Most do not: nobody manages their queue.
+    pub(super) fn matters_to(self, consumer: &Consumer) -> bool {
+        let is_new = || consumer.looked != Some(self.news());
+        consumer.retried || self.registry.get(&consumer.queue).is_some() || is_new()
     }
 
     /// The accepted declare of a managed queue.

@@ -237,19 +237,21 @@ impl Session {
         let Some(state) = self.channels.get_mut(&channel) else {
             return turn.pass_method(method);
         };
+        let state = &mut **state;
+        let got = is_got.then(|| state.getting()).flatten();
         let consumer = match &sent {
-            Some(_) if is_got => state.getting(),
-            Some(sent) => state.consumers.get(sent.said.consumer_tag).cloned(),
+            Some(_) if is_got => got.as_ref(),
+            Some(sent) => state.consumers.get(sent.said.consumer_tag),
             None => None,
         };
-        let behind = match (&consumer, &sent) {
+        let behind = match (consumer, &sent) {
             (Some(Consumer { queue, .. }), Some(Sent { said, .. })) => {
                 let rest = turn.src.get(method.range().end..).unwrap_or_default();
                 Behind::of(&self.settings, channel, queue, said, rest)
             }
             _ => Behind::Ordinary,
         };
-        state.came_back = match (&behind, &consumer) {
+        state.came_back = match (&behind, consumer) {
             (Behind::Awaited, _) => return Handled::Wait,
             (Behind::CameBack(..), Some(consumer)) => Some(consumer.queue.clone()),
             _ => None,
@@ -264,7 +266,16 @@ impl Session {
         };
         let named = sent.said.exchange.len();
         sent.said.exchange = self.settings.names.bridges().behind(sent.said.exchange);
-        self.delivered(channel, &sent.said, consumer, turn);
+        state.copying = None;
+        let no_ack = consumer.is_some_and(|consumer| consumer.no_ack);
+        if !state.native && !no_ack && !state.is_recovering() {
+            state.unacked.deliver(sent.said.delivery_tag);
+            let facts = Facts::of(&self.settings, &self.peer, &self.registry);
+            if let Some(consumer) = consumer.filter(|consumer| facts.matters_to(consumer)) {
+                let consumer = consumer.clone();
+                self.delivered(channel, &sent.said, consumer, turn);
+            }
+        }
         if let Behind::CameBack(exchange, key, was_returned) = &behind {
             sent.said.redelivered |= was_returned;
             (sent.said.exchange, sent.said.routing_key) = (exchange.as_bytes(), key.as_bytes());
@@ -280,23 +291,15 @@ impl Session {
         &mut self,
         channel: ChannelId,
         said: &Deliver<'_>,
-        consumer: Option<Consumer>,
+        consumer: Consumer,
         turn: &mut Turn<'_>,
     ) {
-        let Some(state) = self.channels.get_mut(&channel) else {
-            return;
-        };
-        state.copying = None;
-        let no_ack = consumer.as_ref().is_some_and(|consumer| consumer.no_ack);
-        if state.native || no_ack || state.is_recovering() {
-            return;
-        }
-        state.unacked.deliver(said.delivery_tag);
-        let Some(consumer) = consumer else { return };
-        let news = Facts::of(&self.settings, &self.peer, &self.registry).news();
+        let news = self.facts().news();
         if consumer.looked != Some(news) && self.registry.get(&consumer.queue).is_none() {
-            let known = consumer.tag.as_ref();
-            if let Some(known) = known.and_then(|tag| state.consumers.get_mut(tag)) {
+            let state = self.channels.get_mut(&channel);
+            if let Some((state, tag)) = state.zip(consumer.tag.as_ref())
+                && let Some(known) = state.consumers.get_mut(tag)
+            {
                 known.looked = Some(news);
             }
             self.line(turn).1.adopt_or_assume(&consumer.queue);
