@@ -148,6 +148,15 @@ impl Session {
                     self.header(from, head.channel, payload, at..at + len, turn);
                     Consumed::Bytes(len)
                 }
+                (Kind::Body, _) => {
+                    let discards = self.discards(from, head.channel);
+                    if !discards {
+                        turn.pass(from, at..at + len);
+                    }
+                    self.body(from, head.channel, payload, Some(head.size as u64));
+                    self.boundary(turn);
+                    Consumed::Bytes(len)
+                }
                 _ => self.begin(from, head, at, turn),
             },
             Front::Unterminated(_) => self.broken(from, UNTERMINATED, at, turn),
@@ -281,8 +290,7 @@ impl Session {
         let mut body = None;
         if head.kind == Kind::Body {
             body = Some((head.channel, head.size as u64));
-            let state = self.channels.get_mut(&head.channel);
-            discard = state.is_some_and(|state| state.transfer(from).discards());
+            discard = self.discards(from, head.channel);
         }
         let stream = self.transit.stream(from);
         stream.owed = head.size + 1;
@@ -302,19 +310,10 @@ impl Session {
         if !discard {
             turn.pass(from, at..at + len);
         }
-        if let Some((channel, bytes)) = body
-            && let Some(state) = self.channels.get_mut(&channel)
-        {
-            if let Some(copying) = state.copying.as_mut().filter(|_| from == Leg::Broker) {
-                let payload = at..at + len - usize::from(ended);
-                copying.body(turn.src.get(payload).unwrap_or_default());
-            }
-            if ended {
-                state.transfer(from).body(bytes);
-            }
-            if ended && from == Leg::Broker {
-                self.ledger.copied(state, &self.settings);
-            }
+        if let Some((channel, bytes)) = body {
+            let payload = turn.src.get(at..at + len - usize::from(ended));
+            let whole = ended.then_some(bytes);
+            self.body(from, channel, payload.unwrap_or_default(), whole);
         }
         let heard_out = from == Leg::Client && self.transit.life.knows_of_the_end();
         if ended && !heard_out && turn.src.get(at + len - 1) != Some(&frame::END) {
@@ -326,6 +325,27 @@ impl Session {
             self.boundary(turn);
         }
         Consumed::Bytes(len)
+    }
+
+    fn discards(&mut self, from: Leg, channel: ChannelId) -> bool {
+        let state = self.channels.get_mut(&channel);
+        state.is_some_and(|state| state.transfer(from).discards())
+    }
+
+    /// A piece of a body frame. `whole`: the frame's size, at its end.
+    fn body(&mut self, from: Leg, channel: ChannelId, piece: &[u8], whole: Option<u64>) {
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return;
+        };
+        if let Some(copying) = state.copying.as_mut().filter(|_| from == Leg::Broker) {
+            copying.body(piece);
+        }
+        if let Some(bytes) = whole {
+            state.transfer(from).body(bytes);
+            if from == Leg::Broker {
+                self.ledger.copied(state, &self.settings);
+            }
+        }
     }
 
     /// At the end of a frame: sends what waited for it.
