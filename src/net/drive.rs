@@ -4,8 +4,9 @@
 //! and the client's leg, in at most `TURNS` turns. Bytes are read into a scratch buffer of the thread and written straight from it;
 //! only what a stream did not take is kept, so that an idle machine owns no buffer.
 //!
-//! **No wake-up is lost**, for one reason: the driver sleeps only after a whole turn in which nothing stirred, that is, the machine was not
-//! called and no buffer shrank. In such a turn all that the machine wants was asked for as it is now, and all of it was pending.
+//! **No wake-up is lost**, for one reason: the driver sleeps only when it has asked for all that the machine wants since something last stirred,
+//! that is, since the machine was called or a buffer shrank, and all of it was pending. The first half of a turn asks inbox and legs, the
+//! second one writes and sets the timer; each is asked again if anything stirred since.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -70,7 +71,8 @@ pub struct Drive<M: Machine, O, S, C: Clock> {
     fx: Effects<M::Output>,
     /// Something was buffered since the last call of `drained`.
     backlog: bool,
-    /// The machine was called or a buffer shrank in this turn, so its wishes may have changed.
+    /// The machine was called or a buffer shrank in this half of a turn, so its wishes may have
+    /// changed.
     stirred: bool,
     last_words: Option<Mono>,
 }
@@ -164,14 +166,21 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
     /// Ready when the machine has ended.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         BUFFER.with_borrow_mut(|scratch| {
+            // Nothing has stirred since writes and timer were asked for.
+            let mut is_settled = false;
             for _ in 0..TURNS {
                 self.stirred = false;
-                if self.turn(scratch, cx).is_ready() {
-                    return Poll::Ready(());
+                self.serve(scratch, cx);
+                let served = self.stirred;
+                if served || !is_settled {
+                    self.stirred = false;
+                    if self.settle(cx).is_ready() {
+                        return Poll::Ready(());
+                    }
+                    is_settled = !self.stirred;
                 }
-                if !self.stirred {
-                    self.fx.client.release();
-                    self.fx.broker.release();
+                if !served && is_settled {
+                    self.fx.release();
                     return Poll::Pending;
                 }
             }
@@ -190,7 +199,8 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
 
     // --- a turn
 
-    fn turn(&mut self, scratch: &mut [u8], cx: &mut Context<'_>) -> Poll<()> {
+    /// What came.
+    fn serve(&mut self, scratch: &mut [u8], cx: &mut Context<'_>) {
         self.now = self.clock.now();
         if self.last_words.is_none() {
             self.poll_inbox(cx);
@@ -200,6 +210,10 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
             }
             self.give_up_broken();
         }
+    }
+
+    /// What follows from it.
+    fn settle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_write(cx);
         self.outlet
             .dispatch(&self.machine, &mut self.fx, self.now, cx);
