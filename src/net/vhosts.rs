@@ -66,7 +66,7 @@ struct Inner {
 
 #[derive(Clone)]
 enum Inbox {
-    Session(mpsc::Sender<session::Input>),
+    Session(mpsc::Sender<Box<session::Input>>),
     Intake(mpsc::Sender<intake::Input>),
     Walk(mpsc::Sender<walk::Input>),
 }
@@ -105,7 +105,7 @@ impl Hub {
         &self,
         max_tickets: usize,
         observer: Box<dyn Observer>,
-    ) -> (SessionOutlet, mpsc::Receiver<session::Input>) {
+    ) -> (SessionOutlet, mpsc::Receiver<Box<session::Input>>) {
         let (sender, inbox) = mpsc::channel(max_tickets + SESSION_SPARE);
         let owner = self.register(Inbox::Session(sender));
         (SessionOutlet::new(self.clone(), owner, observer), inbox)
@@ -184,7 +184,9 @@ impl Hub {
 
     pub(super) fn settled(&self, owner: Owner, outcomes: Vec<(Ticket, Outcome)>) {
         match self.inbox(owner) {
-            Some(Inbox::Session(inbox)) => put(&inbox, session::Input::Settled(outcomes)),
+            Some(Inbox::Session(inbox)) => {
+                put(&inbox, Box::new(session::Input::Settled(outcomes)));
+            }
             Some(Inbox::Intake(inbox)) => put(&inbox, intake::Input::Settled(outcomes)),
             Some(Inbox::Walk(inbox)) => put(&inbox, walk::Input::Settled(outcomes)),
             None => {}
@@ -193,7 +195,7 @@ impl Hub {
 
     pub(super) fn to_session(&self, owner: Owner, input: session::Input) {
         if let Some(Inbox::Session(inbox)) = self.inbox(owner) {
-            put(&inbox, input);
+            put(&inbox, Box::new(input));
         }
     }
 

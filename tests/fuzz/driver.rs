@@ -254,7 +254,7 @@ impl Driver {
     }
 
     pub(crate) fn input(&mut self, input: Input) {
-        self.call(|session, now, fx| session.input(input, now, fx));
+        self.call(|session, now, fx| session.input(input.into(), now, fx));
     }
 
     pub(crate) fn drain(&mut self) {

@@ -68,6 +68,15 @@ impl<O> Effects<O> {
             Leg::Broker => &mut self.broker,
         }
     }
+
+    /// Gives back the buffers that are empty: an idle machine keeps none.
+    pub fn release(&mut self) {
+        self.client.release();
+        self.broker.release();
+        if self.events.is_empty() {
+            self.events = Vec::new();
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -257,7 +257,8 @@ impl Session {
 }
 
 impl Machine for Session {
-    type Input = Input;
+    /// Boxed: an inbox allocates room for 32 at once, and most sessions are never told anything.
+    type Input = Box<Input>;
     type Output = Output;
 
     fn connected(&mut self, _leg: Leg, _now: Now, _fx: &mut Effects) {}
@@ -291,9 +292,9 @@ impl Machine for Session {
         }
     }
 
-    fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
+    fn input(&mut self, input: Box<Input>, now: Now, fx: &mut Effects) {
         let mut turn = Turn::of_nothing(now, fx);
-        match input {
+        match *input {
             Input::Settled(outcomes) => {
                 self.books(&mut turn).settled(&outcomes);
                 self.transit.flush_acks(&mut self.channels, &mut turn);

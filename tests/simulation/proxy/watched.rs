@@ -39,7 +39,7 @@ impl Watched {
 }
 
 impl Machine for Watched {
-    type Input = Input;
+    type Input = Box<Input>;
     type Output = Output;
 
     fn connected(&mut self, leg: Leg, now: Now, fx: &mut Effects) {
@@ -59,8 +59,8 @@ impl Machine for Watched {
         self.look(fx);
     }
 
-    fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
-        if let Input::Settled(outcomes) = &input {
+    fn input(&mut self, input: Box<Input>, now: Now, fx: &mut Effects) {
+        if let Input::Settled(outcomes) = &*input {
             for (ticket, _) in outcomes {
                 self.unsettled.remove(ticket);
             }

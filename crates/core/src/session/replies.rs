@@ -21,8 +21,6 @@ use super::channel::Consumer;
 /// Memory of one pending reply, in bytes. Larger ones (long names, arguments of a binding) count
 /// as several.
 const SHARE: usize = 512;
-/// Entries kept allocated while idle.
-const IDLE: usize = 16;
 
 /// Pending replies of one channel, oldest first.
 #[derive(Debug, Default)]
@@ -210,7 +208,8 @@ impl Replies {
         }
         self.all.0.fetch_sub(gone, Ordering::Relaxed);
         if self.due.is_empty() {
-            self.due.shrink_to(IDLE);
+            // Most channels ask a few times at their beginning, and then never again.
+            self.due = VecDeque::new();
         }
         Some(answered)
     }

@@ -31,7 +31,7 @@ fn what_is_left_behind_counts_as_a_failure_whatever_its_client_still_said() {
     s.client(&nack(1, false, true)).silent();
     assert_eq!(s.dead, []);
     let settled = Input::Settled(vec![(ticket, Outcome::Confirmed)]);
-    s.session.input(settled, s.now, &mut s.fx);
+    s.session.input(settled.into(), s.now, &mut s.fx);
     s.gone(Leg::Client)
         .broker_gets(&[&ack(3, false), &cancelled]);
     assert_eq!(retry(&mut s), retry(&mut silent));

@@ -323,7 +323,7 @@ impl Script {
 
     /// Something that no leg says; then the client is read again, if it may.
     pub(super) fn input(&mut self, input: Input) -> Said<'_> {
-        self.session.input(input, self.now, &mut self.fx);
+        self.session.input(input.into(), self.now, &mut self.fx);
         self.collect(&[]);
         self.resume()
     }
