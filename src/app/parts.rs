@@ -10,7 +10,7 @@ use crate::config::{Config, History};
 use crate::console::connection::Access;
 use crate::console::doctor::Patient;
 use crate::console::retries;
-use crate::dead_letter::RuleSettings;
+use crate::dead_letter::{HistoryForm, RuleSettings};
 use crate::hook;
 use crate::http::Place;
 use crate::intake;
@@ -240,5 +240,6 @@ fn login(config: &Config) -> Login {
 fn rules(config: &Config) -> RuleSettings {
     RuleSettings {
         continue_history: config.history == History::Continue,
+        history_form: HistoryForm::WRITTEN,
     }
 }

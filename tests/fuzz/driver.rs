@@ -10,7 +10,7 @@ use dlx_proxy::amqp::method::MethodId;
 use dlx_proxy::amqp::reply::{self, Arguments};
 use dlx_proxy::amqp::table::TableBuilder;
 use dlx_proxy::config::Config;
-use dlx_proxy::dead_letter::RuleSettings;
+use dlx_proxy::dead_letter::{HistoryForm, RuleSettings};
 use dlx_proxy::machine::{
     Budget, Event, Flow, Leg, Limits, LiveLimits, Machine, Mono, Now, Publication, Ticket, Wall,
 };
@@ -103,6 +103,7 @@ impl Driver {
             policies: policies(),
             rules: RuleSettings {
                 continue_history: true,
+                history_form: HistoryForm::WRITTEN,
             },
             retained: budget.clone(),
             catalogue: Default::default(),

@@ -15,7 +15,7 @@ use std::task::{Context, Waker};
 
 use dlx_proxy::amqp::ids::Vhost;
 use dlx_proxy::app::RECORD_TIMEOUT;
-use dlx_proxy::dead_letter::RuleSettings;
+use dlx_proxy::dead_letter::{HistoryForm, RuleSettings};
 use dlx_proxy::intake::{self, Intake};
 use dlx_proxy::link::Login;
 use dlx_proxy::machine::{Budget, Event, Leg, LiveLimits, Mono, Owner};
@@ -112,6 +112,11 @@ impl Proxy {
         let names = names();
         let rules = RuleSettings {
             continue_history: true,
+            // A roll-out: of two proxies, or of one before and after a crash, each writes its form.
+            history_form: match seed % 2 {
+                0 => HistoryForm::Table,
+                _ => HistoryForm::Compact,
+            },
         };
         let login = Login {
             vhost: vhost(),

@@ -11,6 +11,7 @@ use crate::amqp::version::Version;
 use crate::machine::{Reason, Rejecter};
 
 mod bridge;
+mod compact;
 mod cycle;
 pub mod delivery_time;
 mod disposal;
@@ -67,6 +68,15 @@ pub struct RuleSettings {
     /// `history = "continue"`: a client's x-death counts on every version; else it is forgotten
     /// where the broker forgets it.
     pub continue_history: bool,
+    pub history_form: HistoryForm,
+}
+
+/// How a private history is written; all forms are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistoryForm {
+    Table,
+    /// One string; see `compact`. A proxy before 0.3 would take it for no history.
+    Compact,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +85,7 @@ pub struct Rules {
     /// Entries of x-death; the oldest are dropped.
     pub max_history: usize,
     pub continue_history: bool,
+    pub history_form: HistoryForm,
     pub stamp: bool,
 }
 
@@ -103,6 +114,13 @@ pub enum Lookup {
     NoExchange,
 }
 
+// === impl HistoryForm ===
+
+impl HistoryForm {
+    /// What this version writes. The next one, 0.4, turns it: a vhost may have proxies of both.
+    pub const WRITTEN: HistoryForm = HistoryForm::Table;
+}
+
 // === impl RuleSettings ===
 
 impl RuleSettings {
@@ -111,6 +129,7 @@ impl RuleSettings {
             dialect,
             max_history,
             continue_history: self.continue_history,
+            history_form: self.history_form,
             stamp,
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::amqp::ids::ShortStr;
+use crate::dead_letter::HistoryForm;
 use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::letter::Filter;
 use crate::link::Login;
@@ -61,6 +62,7 @@ impl Order {
                 rejects: false,
                 own_user: own_user.clone(),
                 names: names.clone(),
+                history_form: HistoryForm::WRITTEN,
             })),
         }
     }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::amqp::ids::ShortStr;
 
 use super::{Error, Place, not_there};
+use crate::dead_letter::HistoryForm;
 use crate::letter::Filter;
 use crate::walk::{Move, Stopped, Task};
 
@@ -86,6 +87,7 @@ impl Wanted {
             rejects: !self.removes,
             own_user: place.login.user.clone(),
             names: place.names.clone(),
+            history_form: HistoryForm::WRITTEN,
         }))
     }
 }

@@ -1,6 +1,6 @@
 //! Writes tables and arrays.
 
-use super::{Field, Table, Value};
+use super::{Array, Field, Table, Value};
 
 #[derive(Debug, Default)]
 pub struct TableBuilder {
@@ -132,6 +132,10 @@ impl TableBuilder {
 // === impl ArrayBuilder ===
 
 impl ArrayBuilder {
+    pub fn as_array(&self) -> Array<'_> {
+        Array(&self.out)
+    }
+
     pub fn longstr(&mut self, value: &[u8]) -> &mut Self {
         put_long_bytes(&mut self.out, b'S', value);
         self

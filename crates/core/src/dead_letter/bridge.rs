@@ -19,6 +19,7 @@ use crate::amqp::properties::{Properties, has_headers};
 use crate::amqp::table::{Array, ArrayBuilder, Table, TableBuilder, Value};
 
 use super::Dialect;
+use super::compact;
 use super::headers::{X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, contains};
 use super::private;
 
@@ -90,6 +91,11 @@ impl Bridges {
                 && (outer && name == private::HISTORY)
             {
                 out.table(name, &self.headers(history, false)?);
+            } else if let Some(history) = value.as_longstr().and_then(compact::read)
+                && (outer && name == private::HISTORY)
+            {
+                let history = history.table();
+                out.table(name, &self.headers(history.as_table(), false)?);
             } else {
                 out.raw(&field);
             }

@@ -129,6 +129,11 @@ impl<'a> HeaderEdit<'a> {
         self.set(name, |member| member.value(name, value));
     }
 
+    /// A table with that member alone.
+    pub(super) fn member(&mut self, name: &'a [u8], of: &TableBuilder) {
+        self.set(name, |member| member.members(of.as_table().0));
+    }
+
     pub(super) fn raw(&mut self, field: Field<'a>) {
         self.set(field.name, |member| member.raw(&field));
     }

@@ -10,10 +10,11 @@ use crate::amqp::table::{Array, ArrayBuilder, Table, TableBuilder, Value};
 use crate::machine::Reason;
 
 use super::Dialect;
+use super::headers::longstrs;
 
 /// The maximum of `max-history`. A parsed entry takes fifty times the memory of the smallest one in
 /// a frame.
-const MOST_READ: usize = 100_000;
+pub(super) const MOST_READ: usize = 100_000;
 
 /// Queue and reason identify an entry. Client-made entries may lack either; RabbitMQ compares them
 /// anyway.
@@ -239,6 +240,31 @@ fn by_key<'a>(entries: &[Entry<'a>]) -> BTreeMap<Key<'a>, usize> {
     index
 }
 
+// === impl NewDeath ===
+
+impl NewDeath<'_> {
+    /// 3.x puts `original-expiration` last, 3.13 and 4.x first (S4.3).
+    pub(super) fn fields(&self, dialect: Dialect, count: i64) -> Vec<u8> {
+        let mut expiration = TableBuilder::default();
+        if let Some(text) = self.original_expiration {
+            expiration.longstr(b"original-expiration", text);
+        }
+        let mut event = TableBuilder::default();
+        event
+            .long(b"count", count)
+            .longstr(b"reason", self.reason)
+            .longstr(b"queue", self.queue)
+            .timestamp(b"time", self.time)
+            .longstr(b"exchange", self.exchange)
+            .array(b"routing-keys", &longstrs(self.routing_keys));
+        let (expiration, event) = (expiration.finish(), event.finish());
+        match dialect {
+            Dialect::V3 => [event, expiration].concat(),
+            Dialect::V3_13 | Dialect::V4 => [expiration, event].concat(),
+        }
+    }
+}
+
 // === impl Word ===
 
 impl<'a> Word<'a> {
@@ -280,35 +306,17 @@ impl<'a> Entry<'a> {
         Some(entry)
     }
 
-    /// 3.x puts `original-expiration` last, 3.13 and 4.x first (S4.3).
     fn new(dialect: Dialect, death: NewDeath<'a>) -> Entry<'a> {
-        let mut keys = ArrayBuilder::default();
-        for key in death.routing_keys {
-            keys.longstr(key);
-        }
-        let mut expiration = TableBuilder::default();
-        if let Some(text) = death.original_expiration {
-            expiration.longstr(b"original-expiration", text);
-        }
-        let mut event = TableBuilder::default();
-        event
-            .long(b"count", 1)
-            .longstr(b"reason", death.reason)
-            .longstr(b"queue", death.queue)
-            .timestamp(b"time", death.time)
-            .longstr(b"exchange", death.exchange)
-            .array(b"routing-keys", &keys);
-        let (expiration, event) = (expiration.finish(), event.finish());
-        let fields = match dialect {
-            Dialect::V3 => [event, expiration],
-            Dialect::V3_13 | Dialect::V4 => [expiration, event],
-        };
+        Entry::of(death.queue, death.reason, 1, death.fields(dialect, 1))
+    }
+
+    pub(super) fn of(queue: &'a [u8], reason: &'a [u8], count: i64, fields: Vec<u8>) -> Entry<'a> {
         Entry {
-            queue: Some(Value::longstr(death.queue)),
-            reason: Some(Value::longstr(death.reason)),
-            count: Some(Count::Number(1)),
+            queue: Some(Value::longstr(queue)),
+            reason: Some(Value::longstr(reason)),
+            count: Some(Count::Number(count)),
             routing_keys: None,
-            fields: Cow::Owned(fields.concat()),
+            fields: Cow::Owned(fields),
         }
     }
 
@@ -367,7 +375,9 @@ impl<'a> Entry<'a> {
         self.queue().is_some()
             && self.reason.and_then(Value::as_longstr).is_some()
             && self.number().is_some()
-            && self.routing_keys.is_some()
+            && self
+                .field(b"routing-keys")
+                .is_some_and(|keys| keys.as_array().is_some())
             && self.field(b"exchange").is_some()
             && self
                 .field(b"time")

@@ -46,7 +46,7 @@ fn table(table: Table<'_>, rules: &Rules) -> Result<Vec<u8>, Malformed> {
         edit.value(private::CC, &keys);
     }
     if let Some(history) = private::carried(table, rules)? {
-        edit.table(private::HISTORY, &history);
+        edit.member(private::HISTORY, &history);
     }
     let counts = |name: &[u8]| name == headers::CC || name == headers::BCC;
     edit.apply(table, |name| {

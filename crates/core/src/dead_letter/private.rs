@@ -57,7 +57,7 @@ pub fn on_publish(properties: &[u8], routing_key: &[u8], rules: &Rules) -> Optio
             changed = true;
         }
         if let Some(copy) = carried(table, rules)? {
-            edit.table(HISTORY, &copy);
+            edit.member(HISTORY, &copy);
             changed = true;
         }
         Ok(changed)
@@ -73,7 +73,7 @@ pub(super) fn carried(table: Table<'_>, rules: &Rules) -> Result<Option<TableBui
         Dialect::V3_13 if !rules.continue_history => return Ok(None),
         Dialect::V3_13 | Dialect::V4 => !rules.continue_history,
     };
-    remembered::copy(table, forget)
+    remembered::copy(table, forget, rules.history_form)
 }
 
 /// For a publish without room for additions: only removes private names.

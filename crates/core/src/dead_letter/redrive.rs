@@ -31,7 +31,7 @@ use super::proof::{self, PARKED_CAUSE, PARKED_EXCHANGE};
 use super::retries::Attempts;
 use super::retry::{self, Retry};
 use super::standing::Itself;
-use super::{Bridges, Dialect, remembered};
+use super::{Bridges, Dialect, HistoryForm, remembered};
 
 pub use super::mark::Mark;
 pub use super::standing::Standing;
@@ -60,6 +60,7 @@ pub struct Redrive {
 pub struct Here<'a> {
     pub own_user: &'a [u8],
     pub dialect: Dialect,
+    pub history_form: HistoryForm,
     /// Bridges are replaced by their exchanges.
     pub bridges: &'a Bridges,
     /// Own queues are never destinations, whatever x-death says.
@@ -221,7 +222,7 @@ impl Redrive {
         match here.dialect {
             Dialect::V3 => Ok(headers),
             Dialect::V3_13 | Dialect::V4 => {
-                remembered::remember(headers, remembered::is_forgotten(table)?)
+                remembered::remember(headers, remembered::is_forgotten(table)?, here.history_form)
             }
         }
     }

@@ -18,14 +18,17 @@
 //! counted once less.
 //!
 //! 3.x forgets nothing, so nothing is written or read there.
+//!
+//! The table is read in a second form, too, and written so where [`HistoryForm`] says it: see [`compact`].
 
 use crate::amqp::cursor::Malformed;
-use crate::amqp::table::{Array, ArrayBuilder, Field, Table, TableBuilder, Value};
+use crate::amqp::table::{Array, ArrayBuilder, Table, TableBuilder, Value};
 
+use super::compact;
 use super::headers::{HeaderEdit, X_DEATH, X_FIRST_DEATH};
 use super::history::{self, Entry, NewDeath};
 use super::private::HISTORY;
-use super::{Death, Dialect, Rules};
+use super::{Death, Dialect, HistoryForm, Rules};
 
 /// In a private history: the published x-death does not count (`history = "broker"` on 4.x). The
 /// number of entries; x-death has only the newest one.
@@ -49,29 +52,44 @@ pub(super) struct Whole<'a> {
     /// `since` is everything the broker knows.
     pub(super) anew: bool,
     /// Headers of the first death, if older than x-first-death-*.
-    pub(super) first: Vec<Field<'a>>,
+    pub(super) first: Vec<(&'static [u8], Value<'a>)>,
 }
 
 struct Remembered<'a> {
-    x_death: Option<Value<'a>>,
-    first: Vec<Field<'a>>,
+    deaths: Deaths<'a>,
+    first: Vec<(&'static [u8], Value<'a>)>,
     /// Equal to the current x-first-death-*.
     same_first: bool,
-    /// The number of entries, of which `x_death` has only the newest.
-    forget: Option<i64>,
 }
 
-pub(super) fn remember(headers: Vec<u8>, forget: bool) -> Result<Vec<u8>, Malformed> {
-    let Some(copy) = copy(Table(&headers), forget)? else {
+enum Deaths<'a> {
+    Copied(Option<Value<'a>>),
+    Compact(Vec<Entry<'a>>),
+    /// To be forgotten: an array with the newest entry, and the number of all.
+    Forgotten(Option<Value<'a>>, i64),
+}
+
+pub(super) fn remember(
+    headers: Vec<u8>,
+    forget: bool,
+    form: HistoryForm,
+) -> Result<Vec<u8>, Malformed> {
+    let Some(copy) = copy(Table(&headers), forget, form)? else {
         return Ok(headers);
     };
     let mut out = TableBuilder::onto(headers);
-    out.table(HISTORY, &copy);
+    out.members(copy.as_table().0);
     Ok(out.finish())
 }
 
-pub(super) fn copy(headers: Table<'_>, forget: bool) -> Result<Option<TableBuilder>, Malformed> {
+/// A private history as a member of the headers.
+pub(super) fn copy(
+    headers: Table<'_>,
+    forget: bool,
+    form: HistoryForm,
+) -> Result<Option<TableBuilder>, Malformed> {
     let mut copy = TableBuilder::with_capacity(headers.0.len());
+    let mut member = TableBuilder::default();
     if forget {
         let Some(entries) = headers.get(X_DEATH)?.and_then(Value::as_array) else {
             return Ok(None);
@@ -83,7 +101,8 @@ pub(super) fn copy(headers: Table<'_>, forget: bool) -> Result<Option<TableBuild
         alone.value(&newest);
         copy.array(X_DEATH, &alone);
         copy.long(FORGET, number_of(entries));
-        return Ok(Some(copy));
+        member.table(HISTORY, &copy);
+        return Ok(Some(member));
     }
     let mut seen = [false; 4];
     for field in headers.fields() {
@@ -95,7 +114,20 @@ pub(super) fn copy(headers: Table<'_>, forget: bool) -> Result<Option<TableBuild
             }
         }
     }
-    Ok(seen[0].then_some(copy))
+    let text = match form {
+        HistoryForm::Table => None,
+        HistoryForm::Compact => compact::write(copy.as_table()),
+    };
+    match text {
+        Some(text) => member.longstr(HISTORY, &text),
+        None => member.table(HISTORY, &copy),
+    };
+    Ok(seen[0].then_some(member))
+}
+
+fn first_death<'a>(table: Table<'a>) -> Result<[Option<Value<'a>>; 3], Malformed> {
+    let [reason, queue, exchange] = X_FIRST_DEATH;
+    Ok([table.get(reason)?, table.get(queue)?, table.get(exchange)?])
 }
 
 fn number_of(entries: Array<'_>) -> i64 {
@@ -106,8 +138,7 @@ fn number_of(entries: Array<'_>) -> i64 {
 pub(super) fn is_forgotten(headers: Table<'_>) -> Result<bool, Malformed> {
     let x_death = headers.get(X_DEATH)?;
     let remembered = Remembered::read(headers)?;
-    Ok(remembered
-        .is_some_and(|published| published.forget.is_some() && published.is_still(x_death)))
+    Ok(remembered.is_some_and(|published| published.is_forgotten() && published.is_still(x_death)))
 }
 
 pub(super) fn has_changed(headers: Table<'_>) -> Result<bool, Malformed> {
@@ -122,7 +153,7 @@ pub(super) fn restored(headers: Table<'_>) -> Result<Option<Whole<'_>>, Malforme
     let Some(published) = Remembered::read(headers)? else {
         return Ok(None);
     };
-    if published.forget.is_some() || published.is_still(x_death) {
+    if published.is_forgotten() || published.is_still(x_death) {
         return Ok(None);
     }
     Ok(Some(published.and(history::read(x_death), false)))
@@ -132,8 +163,8 @@ pub(super) fn restored(headers: Table<'_>) -> Result<Option<Whole<'_>>, Malforme
 pub(super) fn restore<'a>(edit: &mut HeaderEdit<'a>, headers: Table<'a>) -> Result<(), Malformed> {
     if let Some(whole) = restored(headers)? {
         edit.array(X_DEATH, &history::write(&whole.entries));
-        for field in whole.first {
-            edit.raw(field);
+        for (name, value) in &whole.first {
+            edit.value(name, value);
         }
     }
     Ok(())
@@ -173,9 +204,9 @@ impl<'a> Past<'a> {
                 }
             }
             Some(published) if !recorded && published.is_still(x_death) => Whole {
-                entries: match published.forget {
-                    Some(_) => Vec::new(),
-                    None => history::group(read),
+                entries: match published.is_forgotten() {
+                    true => Vec::new(),
+                    false => history::group(read),
                 },
                 since: Vec::new(),
                 anew: false,
@@ -236,45 +267,58 @@ impl<'a> Whole<'a> {
 
 impl<'a> Remembered<'a> {
     fn read(headers: Table<'a>) -> Result<Option<Remembered<'a>>, Malformed> {
-        let Some(copy) = headers.get(HISTORY)?.and_then(|value| value.as_table()) else {
+        let history = headers.get(HISTORY)?;
+        let text = history.and_then(Value::as_longstr);
+        let (deaths, first) = if let Some(compact) = text.and_then(compact::read) {
+            let first = compact.first.map(|text| Some(Value::longstr(text)));
+            (Deaths::Compact(compact.entries), first)
+        } else if let Some(copy) = history.and_then(Value::as_table) {
+            copy.check()?;
+            let x_death = copy.get(X_DEATH)?;
+            let deaths = match copy.get(FORGET)?.and_then(Value::as_integer) {
+                Some(number) => Deaths::Forgotten(x_death, number),
+                None => Deaths::Copied(x_death),
+            };
+            (deaths, first_death(copy)?)
+        } else {
             return Ok(None);
         };
-        let mut remembered = Remembered {
-            x_death: copy.get(X_DEATH)?,
-            first: Vec::new(),
-            same_first: true,
-            forget: copy.get(FORGET)?.and_then(Value::as_integer),
-        };
-        for field in copy.fields() {
-            let field = field?;
-            let known = remembered.first.iter().any(|f| f.name == field.name);
-            if X_FIRST_DEATH.contains(&field.name) && !known {
-                remembered.first.push(field);
-            }
-        }
-        for name in X_FIRST_DEATH {
-            remembered.same_first &= copy.get(name)? == headers.get(name)?;
-        }
-        Ok(Some(remembered))
+        let same_first = first == first_death(headers)?;
+        let first = X_FIRST_DEATH.into_iter().zip(first);
+        Ok(Some(Remembered {
+            deaths,
+            first: first.filter_map(|(name, it)| Some((name, it?))).collect(),
+            same_first,
+        }))
+    }
+
+    fn is_forgotten(&self) -> bool {
+        matches!(self.deaths, Deaths::Forgotten(..))
     }
 
     fn is_still(&self, x_death: Option<Value<'_>>) -> bool {
-        let Some(number) = self.forget else {
-            return self.x_death == x_death;
+        let (published, number) = match &self.deaths {
+            Deaths::Copied(published) => return *published == x_death,
+            Deaths::Compact(entries) => {
+                return x_death.and_then(Value::as_array)
+                    == Some(history::write(entries).as_array());
+            }
+            Deaths::Forgotten(published, number) => (published, *number),
         };
         let newest = |value: Value<'a>| value.as_array()?.values().next()?.ok();
         x_death.and_then(Value::as_array).is_some_and(|entries| {
             number_of(entries) == number
-                && entries.values().next().and_then(Result::ok) == self.x_death.and_then(newest)
+                && entries.values().next().and_then(Result::ok) == published.and_then(newest)
         })
     }
 
     /// Combines published and newer entries; `died`: the newer ones surely include one more death.
     fn and(self, newer: Vec<Entry<'a>>, died: bool) -> Whole<'a> {
         let newer = history::group(newer);
-        let older = match self.forget {
-            Some(_) => Vec::new(),
-            None => history::group(history::read(self.x_death)),
+        let older = match self.deaths {
+            Deaths::Forgotten(..) => Vec::new(),
+            Deaths::Copied(x_death) => history::group(history::read(x_death)),
+            Deaths::Compact(entries) => history::group(entries),
         };
         if older.is_empty() {
             return Whole {

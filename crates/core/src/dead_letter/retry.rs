@@ -20,7 +20,7 @@ use super::headers::{self, HeaderEdit, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH, X_L
 use super::private::{self, HISTORY, RETRY, USER_ID};
 use super::proof::{self, Original};
 use super::retries::Attempts;
-use super::{Dialect, Lookup, Target, history, remembered};
+use super::{Dialect, Lookup, Rules, Target, history, remembered};
 
 const QUEUE: &[u8] = b"queue";
 const EXCHANGE: &[u8] = b"exchange";
@@ -361,7 +361,7 @@ impl Retry<'_> {
         &self,
         content: &Content,
         original: Original<'_>,
-        dialect: Dialect,
+        rules: &Rules,
         own_user: &[u8],
         now: Wall,
     ) -> Result<Content, Malformed> {
@@ -377,8 +377,8 @@ impl Retry<'_> {
             edit.value(private::CC, shown);
         }
         let mut fields = edit.apply(table, |_| true)?;
-        if dialect != Dialect::V3 {
-            fields = remembered::remember(fields, is(|away| away.forgotten))?;
+        if rules.dialect != Dialect::V3 {
+            fields = remembered::remember(fields, is(|away| away.forgotten), rules.history_form)?;
         }
         let rest = |deadline: Wall| now.until(deadline).as_millis().to_string().into_bytes();
         let properties = parsed.edit(&Edit {

@@ -153,7 +153,7 @@ fn away(
         true => {
             let properties = Properties::parse(&content.properties)?;
             let (retry, original) = retry::read(&properties, own_user).ok_or(Malformed)?;
-            let content = retry.back(&content, original, rules.dialect, own_user, now)?;
+            let content = retry.back(&content, original, rules, own_user, now)?;
             Ok(put_back(&retry, content, of.by_exchange))
         }
     }
@@ -243,9 +243,7 @@ pub fn come_back(
             true => Some(return_exchange(&queue)?),
             false => None,
         };
-        let content = retry
-            .back(content, original, rules.dialect, own_user, now)
-            .ok()?;
+        let content = retry.back(content, original, rules, own_user, now).ok()?;
         Disposal::Retry(put_back(&retry, content, by_exchange.as_ref()))
     };
     Some(CameBack { queue, disposal })

@@ -72,8 +72,8 @@ impl Writing<'_> {
         let dialect = self.rules.dialect;
         let mut edit = HeaderEdit::default();
         edit.array(X_DEATH, &history::write(&self.whole.entries));
-        for field in &self.whole.first {
-            edit.raw(*field);
+        for (name, value) in &self.whole.first {
+            edit.value(name, value);
         }
         let words = [self.event.reason, self.event.queue, self.event.exchange];
         if self.is_first {
@@ -99,7 +99,9 @@ impl Writing<'_> {
         let headers = edit.apply(self.headers, keep)?;
         match dialect {
             Dialect::V3 => Ok(headers),
-            Dialect::V3_13 | Dialect::V4 => remembered::remember(headers, false),
+            Dialect::V3_13 | Dialect::V4 => {
+                remembered::remember(headers, false, self.rules.history_form)
+            }
         }
     }
 

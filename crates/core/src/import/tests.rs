@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::*;
 use crate::amqp::ids::name;
 use crate::amqp::table::TableBuilder;
+use crate::dead_letter::HistoryForm;
 use crate::link::peer::{Rig, content, method, with_headers};
 use crate::link::script::{Script, Words, check};
 
@@ -59,6 +60,7 @@ impl Script for Scripted {
             messages: all,
             rules: RuleSettings {
                 continue_history: true,
+                history_form: HistoryForm::WRITTEN,
             },
             max_history: 100,
         };

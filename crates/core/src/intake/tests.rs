@@ -12,8 +12,8 @@ use crate::amqp::ids::name;
 use crate::amqp::method::MethodId;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{ArrayBuilder, TableBuilder};
-use crate::dead_letter::RuleSettings;
 use crate::dead_letter::proof::{self, Parked};
+use crate::dead_letter::{HistoryForm, RuleSettings};
 use crate::link::peer::{Rig, Sent, content, login, method, with_headers};
 use crate::link::script::{Script, Words, check, properties, quoted, runs, tell};
 use crate::machine::{Ensure, Limits, LiveLimits, Wall};
@@ -52,6 +52,7 @@ fn settings() -> Settings {
         limits: LiveLimits::new(Limits::of_tests()),
         rules: RuleSettings {
             continue_history: true,
+            history_form: HistoryForm::WRITTEN,
         },
         recorded: false,
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
-use crate::dead_letter::Dialect;
 use crate::dead_letter::redrive::{Here, Redrive, Sent, Standing, Stays};
+use crate::dead_letter::{Dialect, HistoryForm};
 use crate::letter::{Filter, Letter};
 use crate::link::Login;
 use crate::machine::{Now, Publication};
@@ -59,6 +59,7 @@ pub struct Move {
     pub rejects: bool,
     pub own_user: ShortStr,
     pub names: Names,
+    pub history_form: HistoryForm,
 }
 
 // === impl Bounds ===
@@ -102,6 +103,7 @@ impl Move {
         let here = Here {
             own_user: &self.own_user,
             dialect,
+            history_form: self.history_form,
             is_own_queue: &|queue| names.is_ours(queue),
             return_exchange: &|queue| match with_key {
                 true => names.name(&OwnObject::ReturnExchange(queue)),

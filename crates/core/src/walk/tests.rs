@@ -8,6 +8,7 @@ use crate::amqp::content::Content;
 use crate::amqp::ids::name;
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::table::{ArrayBuilder, TableBuilder};
+use crate::dead_letter::HistoryForm;
 use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::link::Login;
 use crate::link::peer::{Rig, Sent, close, content, method, with_headers};
@@ -53,6 +54,7 @@ fn redrive() -> Move {
         rejects: false,
         own_user: name("proxy"),
         names: Names::default(),
+        history_form: HistoryForm::WRITTEN,
     }
 }
 

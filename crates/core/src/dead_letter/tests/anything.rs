@@ -15,6 +15,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
         )(
             text.into()
         )),
+        compact().prop_map(move |text| long(b'S')(text.into())),
         any::<[u8; 8]>().prop_map(|data| [&b"l"[..], &data].concat()),
         any::<[u8; 8]>().prop_map(|data| [&b"T"[..], &data].concat()),
         any::<[u8; 4]>().prop_map(|data| [&b"I"[..], &data].concat()),
@@ -58,4 +59,9 @@ pub(super) fn x_death() -> impl Strategy<Value = String> {
             .collect();
         format!("[{}]", entries.join(", "))
     })
+}
+
+/// A private history as one string, or nearly one.
+pub(super) fn compact() -> impl Strategy<Value = String> {
+    "[12]?(|(a|b)?\\|b\\|x?)(\n-?[0-9]{1,2}\\|(expired|rejected)\\|[ab]\\|[0-9]{1,3}\\|[xy]?\\|5?(\\|[ab]?){0,3}){0,4}"
 }

@@ -8,12 +8,13 @@ use crate::amqp::content::Content;
 use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{ArrayBuilder, Field, Table, TableBuilder, Value};
-use crate::dead_letter::headers::X_DEATH;
+use crate::dead_letter::headers::{X_DEATH, X_FIRST_DEATH};
+use crate::dead_letter::history::NewDeath;
 use crate::dead_letter::proof::{self, Original};
-use crate::dead_letter::{Bridges, Dialect, Disposal, Target, plan, private, signal};
+use crate::dead_letter::{Bridges, Dialect, Disposal, Target, compact, plan, private, signal};
 use crate::machine::{Publication, Reason};
 
-use super::anything::{table, x_death};
+use super::anything::{self, table, x_death};
 use super::away::{OWN, returned};
 use super::message::{content, deaths};
 use super::walk::rules;
@@ -129,14 +130,67 @@ proptest! {
         let _ = signal(b"k", &content);
     }
 
+    /// What is accepted has one spelling: a client that writes another one has written nothing.
+    #[test]
+    fn a_string_is_read_as_what_is_written_so(text in anything::compact()) {
+        if let Some(read) = compact::read(text.as_bytes()) {
+            prop_assert_eq!(compact::write(read.table().as_table()), Some(text.into()));
+        }
+    }
+
+    /// What the broker and the proxy write, whatever the names are, but for the two octets that part them.
+    #[test]
+    fn what_was_written_as_a_string_is_read_as_it_was(
+        names in vec(vec(any::<u8>(), 0..6), 3..9),
+        entries in vec((any::<[usize; 3]>(), any::<i64>(), any::<u64>(), vec(any::<usize>(), 0..4)), 1..5),
+        expiration in prop::option::of("[0-9]{1,5}"),
+    ) {
+        let name = |at: usize| &*names[at % names.len()];
+        let mut x_death = ArrayBuilder::default();
+        for ([queue, reason, exchange], count, time, keys) in &entries {
+            let keys: Vec<_> = keys.iter().map(|key| name(*key)).collect();
+            let death = NewDeath {
+                queue: name(*queue),
+                reason: name(*reason),
+                time: *time,
+                exchange: name(*exchange),
+                routing_keys: &keys,
+                original_expiration: expiration.as_deref().map(str::as_bytes),
+            };
+            x_death.raw_table(Table(&death.fields(Dialect::V4, *count)));
+        }
+        let mut copy = TableBuilder::default();
+        copy.array(X_DEATH, &x_death);
+        for (at, first) in X_FIRST_DEATH.into_iter().enumerate() {
+            copy.longstr(first, name(at));
+        }
+        let text = compact::write(copy.as_table());
+        let back = text.as_deref().map(|text| compact::read(text).unwrap().table().finish());
+        let parts = names.iter().flatten().any(|octet| b"|\n".contains(octet));
+        prop_assert!(parts || text.is_some());
+        prop_assert!(back.is_none_or(|back| back == copy.finish()));
+    }
+
     /// Invariant 9 for histories that clients made up.
     #[test]
-    fn a_made_up_history_becomes_a_sound_one(published in x_death(), private in x_death(), recorded: bool) {
+    fn a_made_up_history_becomes_a_sound_one(
+        published in x_death(),
+        private in x_death(),
+        recorded: bool,
+        sorted: bool,
+        is_text: bool,
+    ) {
         let mut members = TableBuilder::default();
         members.array(X_DEATH, &deaths(&published, false));
         let mut copy = TableBuilder::default();
-        copy.array(X_DEATH, &deaths(&private, true));
-        members.table(private::HISTORY, &copy);
+        copy.array(X_DEATH, &deaths(&private, sorted));
+        for name in X_FIRST_DEATH {
+            copy.longstr(name, b"of a client");
+        }
+        match compact::write(copy.as_table()).filter(|_| is_text) {
+            Some(text) => members.longstr(private::HISTORY, &text),
+            None => members.table(private::HISTORY, &copy),
+        };
         let content = with_headers(members.finish());
         for dialect in DIALECTS {
             let publication = planned(dialect, &content, recorded).unwrap();

@@ -6,7 +6,8 @@
 //!
 //! Each command changes the message. The proxy does: `plan` (a death), `publish` and `deliver` (passing), `prove`, `unproven`, `strip`,
 //! `aside`, `target`, `signal` (what intake reads), `return`, `waits` (in a delay queue, then intake), `signalled`, `before`, `shown`,
-//! `redrive`, `unpark`, `hidden`, `import`, `export`, `unstamped`. `types` shows the fields of the newest death. The broker: `dies`, `counts`. Anybody past the proxy: `user`, `without`.
+//! `redrive`, `unpark`, `hidden`, `import`, `export`, `unstamped`. `types` shows the fields of the newest death, `written` the private history as a
+//! string. All is the same whether that is a table or a string. The broker: `dies`, `counts`. Anybody past the proxy: `user`, `without`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +23,9 @@ use crate::dead_letter::proof::{self, Parked};
 use crate::dead_letter::redrive::{Here, Redrive, Standing};
 use crate::dead_letter::retries::Attempts;
 use crate::dead_letter::{
-    Bridges, Death, Dialect, Disposal, Return, Rules, come_back, delivery_time, give_back,
-    imported, plan, private, rejected_by, retry, signal, signalled, unparked,
+    Bridges, Death, Dialect, Disposal, HistoryForm, Return, Rules, come_back, compact,
+    delivery_time, give_back, imported, plan, private, rejected_by, retry, signal, signalled,
+    unparked,
 };
 use crate::machine::{ClientConnection, Publication, Purpose, Reason, Rejecter, Wall};
 
@@ -39,15 +41,21 @@ const NAMES: [&str; 4] = ["3.x", "3.13", "3.13-", "4.x"];
 
 #[test]
 fn rules_hold_as_the_tables_say() {
-    crate::tables::hold("dead_letter/testdata", |lines| match lines {
-        [command] => asked::answer(Words::of(command)),
-        [message, steps @ ..] if message.starts_with("message") => on_each(message, steps),
-        [command, message] => Journey::new(BROKERS[3], message).step(command).unwrap(),
-        _ => panic!("a block has a command and a message: {lines:?}"),
-    });
+    for form in [HistoryForm::Table, HistoryForm::Compact] {
+        crate::tables::hold("dead_letter/testdata", |lines| match lines {
+            [command] => asked::answer(Words::of(command)),
+            [message, steps @ ..] if message.starts_with("message") => {
+                on_each(message, form, steps)
+            }
+            [command, message] => Journey::new(BROKERS[3], form, message)
+                .step(command)
+                .unwrap(),
+            _ => panic!("a block has a command and a message: {lines:?}"),
+        });
+    }
 }
 
-fn on_each(message: &str, steps: &[&str]) -> String {
+fn on_each(message: &str, form: HistoryForm, steps: &[&str]) -> String {
     let (only, steps) = match steps {
         [first, rest @ ..] if first.starts_with("only ") => (Some(&first[5..]), rest),
         _ => (None, steps),
@@ -57,7 +65,7 @@ fn on_each(message: &str, steps: &[&str]) -> String {
         if only.is_some_and(|only| only.split(' ').all(|it| it != name)) {
             continue;
         }
-        let mut journey = Journey::new(broker, message);
+        let mut journey = Journey::new(broker, form, message);
         let shown: Vec<_> = steps.iter().filter_map(|step| journey.step(step)).collect();
         let answer = shown.join("\n");
         match answers.iter_mut().find(|(_, known)| *known == answer) {
@@ -76,6 +84,7 @@ fn on_each(message: &str, steps: &[&str]) -> String {
 
 pub(crate) struct Journey {
     broker: Broker,
+    form: HistoryForm,
     pub(crate) content: Content,
     pub(crate) exchange: String,
     pub(crate) key: String,
@@ -84,10 +93,11 @@ pub(crate) struct Journey {
 }
 
 impl Journey {
-    pub(crate) fn new(broker: Broker, line: &str) -> Journey {
-        let message = message::build(line);
+    pub(crate) fn new(broker: Broker, form: HistoryForm, line: &str) -> Journey {
+        let message = message::build(line, form);
         Journey {
             broker,
+            form,
             content: message.content,
             exchange: message.exchange,
             key: message.key,
@@ -208,6 +218,13 @@ impl Journey {
                     fields.map(|it| format!("{}:{}", quoted(it.name), char::from(it.value.tag)));
                 types.collect::<Vec<_>>().join(" ")
             }
+            "written" => {
+                let parsed = Properties::parse(&properties).unwrap();
+                match compact::write(Table(parsed.headers().unwrap())) {
+                    Some(text) => text.escape_ascii().to_string(),
+                    None => "as a table".to_owned(),
+                }
+            }
             "dies" => self.die(words),
             "counts" => {
                 let mut headers = TableBuilder::default();
@@ -271,6 +288,7 @@ impl Journey {
             dialect: dialect.unwrap_or(self.broker.dialect),
             max_history: most.map_or(256, |n| n.parse().unwrap()),
             continue_history: words.take("history").is_none_or(|mode| mode == "continue"),
+            history_form: self.form,
             stamp: words.flag("stamp"),
         }
     }
@@ -380,6 +398,7 @@ impl Journey {
         let here = Here {
             own_user: OWN,
             dialect: self.broker.dialect,
+            history_form: self.form,
             bridges: &bridges,
             is_own_queue: &|queue| queue.starts_with(b"dlx-proxy."),
             return_exchange: &return_exchange,

@@ -16,7 +16,7 @@ use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{ArrayBuilder, Table, TableBuilder};
 use crate::dead_letter::cycle::Lap;
 use crate::dead_letter::headers::{BCC, CC, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, longstrs};
-use crate::dead_letter::{delivery_time, private, remembered};
+use crate::dead_letter::{HistoryForm, delivery_time, private, remembered};
 
 use super::script::{Words, entries, list, parts, spelled};
 
@@ -42,7 +42,7 @@ pub(super) fn content(edit: &Edit) -> Content {
     }
 }
 
-pub(super) fn build(line: &str) -> Message {
+pub(super) fn build(line: &str, form: HistoryForm) -> Message {
     let mut words = Words::of(line);
     assert_eq!(words.verb, "message");
     let mut headers = TableBuilder::default();
@@ -100,21 +100,17 @@ pub(super) fn build(line: &str) -> Message {
     }
     if let Some(history) = words.take("private") {
         let forget = words.flag("forget");
-        let copy = if history == "same" {
-            remembered::copy(Table(&headers), forget).unwrap().unwrap()
+        let mut older = TableBuilder::default();
+        let of = if history == "same" {
+            Table(&headers)
         } else {
-            let mut older = TableBuilder::default();
-            older.array(X_DEATH, &deaths(&history, true));
+            older.array(X_DEATH, &deaths(&history, false));
             if let Some(event) = words.take("private-first") {
                 event_headers(&mut older, X_FIRST_DEATH, &event);
             }
-            if forget {
-                older.long(b"forget", 1);
-            }
-            older
+            older.as_table()
         };
-        let mut member = TableBuilder::default();
-        member.table(private::HISTORY, &copy);
+        let member = remembered::copy(of, forget, form).unwrap().unwrap();
         headers.extend(member.finish());
     }
     if let Some(queues) = words.take("lap") {

@@ -1,9 +1,9 @@
 //! Messages as text: the other way round.
 
 use crate::amqp::properties::{Properties, Property};
-use crate::amqp::table::{Field, Table, Value};
+use crate::amqp::table::{Field, Table, TableBuilder, Value};
 use crate::dead_letter::headers::{X_DEATH, X_FIRST_DEATH};
-use crate::dead_letter::private;
+use crate::dead_letter::{compact, private};
 
 use super::message::quoted;
 
@@ -24,7 +24,15 @@ pub(super) fn render(properties: &[u8]) -> String {
         let field = field.unwrap();
         let (name, value) = (quoted(field.name), field.value);
         if field.name == private::HISTORY {
-            let inner = value.as_table().unwrap();
+            let text = value.as_longstr();
+            let compact = text.and_then(compact::read).map(|text| text.table());
+            let Some(inner) = value
+                .as_table()
+                .or(compact.as_ref().map(TableBuilder::as_table))
+            else {
+                out += &format!("\n{name}  {}", show(value));
+                continue;
+            };
             let names = std::iter::once(X_DEATH).chain(X_FIRST_DEATH);
             let copied = names
                 .into_iter()

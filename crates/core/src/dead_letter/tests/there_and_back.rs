@@ -15,7 +15,7 @@ use crate::dead_letter::headers::{
 use crate::dead_letter::redrive::{Destination, Here, Mark, Redrive, Standing, Stays};
 use crate::dead_letter::retries::Attempts;
 use crate::dead_letter::{
-    Bridges, Death, Dialect, Disposal, Lookup, Target, dispose, private, proof, retry,
+    Bridges, Death, Dialect, Disposal, HistoryForm, Lookup, Target, dispose, private, proof, retry,
 };
 use crate::machine::{Publication, Reason};
 
@@ -123,6 +123,7 @@ fn sent_back(
     let here = Here {
         own_user: OWN,
         dialect,
+        history_form: HistoryForm::WRITTEN,
         bridges: &bridges,
         is_own_queue: &|queue| queue.starts_with(b"dlx-proxy."),
         return_exchange: &|_| None,

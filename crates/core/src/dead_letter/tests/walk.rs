@@ -10,7 +10,7 @@ use crate::amqp::properties::Properties;
 use crate::amqp::table::{Table, Value};
 use crate::dead_letter::headers::{X_DEATH, X_FIRST_DEATH, X_LAST_DEATH};
 use crate::dead_letter::{
-    Death, Dialect, Disposal, Rules, Target, plan, private, retry, signal, signalled,
+    Death, Dialect, Disposal, HistoryForm, Rules, Target, plan, private, retry, signal, signalled,
 };
 use crate::machine::Reason;
 
@@ -74,6 +74,7 @@ pub(super) fn rules(dialect: Dialect) -> Rules {
         dialect,
         max_history: 256,
         continue_history: true,
+        history_form: HistoryForm::WRITTEN,
         stamp: false,
     }
 }
@@ -289,13 +290,19 @@ proptest! {
 
     /// S6.1, 6.4, invariant 9: with a second between deaths, and with none, which histories do not tell apart.
     #[test]
-    fn ends_where_the_broker_would_end_it_and_counts_each_death_once(hops in hops(), second in 0..2u64) {
+    fn ends_where_the_broker_would_end_it_and_counts_each_death_once(
+        hops in hops(),
+        second in 0..2u64,
+        forms in prop::collection::vec(prop::sample::select(vec![HistoryForm::Table, HistoryForm::Compact]), 24),
+    ) {
         for broker in BROKERS {
             let mut walk = Walk::new(broker);
             // What a client of the broker copies may say less than the broker knew.
             let mut is_whole = second == 1;
             for (n, (step, queue, default, returns)) in hops.iter().enumerate() {
                 walk.now += second;
+                // Another proxy each time, of this version or of one that writes the other form.
+                walk.rules.history_form = forms[n];
                 let queue = walk.queue().unwrap_or_else(|| format!("q{queue}"));
                 let following = hops.get(n + 1).map_or(9, |(_, queue, ..)| *queue);
                 let (exchange, key) = match (step, default) {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use crate::amqp::ids::name;
 use crate::amqp::table::TableBuilder;
+use crate::dead_letter::HistoryForm;
 use crate::dead_letter::tests::away::BROKERS;
 use crate::dead_letter::tests::journey::Journey;
 use crate::dead_letter::tests::script::{Words, spelled};
@@ -14,7 +15,7 @@ use crate::machine::{Reason, Wall};
 #[test]
 fn letters_say_what_the_tables_say() {
     crate::tables::hold("letter/testdata", |lines| {
-        let mut journey = Journey::new(BROKERS[3], lines[0]);
+        let mut journey = Journey::new(BROKERS[3], HistoryForm::WRITTEN, lines[0]);
         let mut answers = Vec::new();
         for line in &lines[1..] {
             match line.starts_with("- ") {

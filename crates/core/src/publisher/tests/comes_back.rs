@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::dead_letter::retries::{Attempts, Counts, OnCrash, Retries, Returned};
-use crate::dead_letter::{Death, Dialect, Disposal, Lookup, Return, RuleSettings, give_back};
+use crate::dead_letter::{
+    Death, Dialect, Disposal, HistoryForm, Lookup, Return, RuleSettings, give_back,
+};
 use crate::machine::Wall;
 
 /// When it was delivered, and everything else happens.
@@ -49,6 +51,7 @@ pub(super) fn returned(by_exchange: Option<&str>, dies_when_full: bool) -> Publi
     };
     let rules = RuleSettings {
         continue_history: true,
+        history_form: HistoryForm::WRITTEN,
     };
     let rules = rules.at(Dialect::V4, 100, Default::default());
     match give_back(&of, &retries, &Lookup::NoExchange, &rules, b"proxy", NOW) {

@@ -11,7 +11,7 @@ use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{ArrayBuilder, Table, TableBuilder};
 use crate::amqp::version::Version;
 use crate::dead_letter::redrive::{Destination, Here, Redrive, Standing};
-use crate::dead_letter::{Dialect, Disposal, come_back};
+use crate::dead_letter::{Dialect, Disposal, HistoryForm, come_back};
 use crate::machine::*;
 use crate::objects::OwnObject;
 use crate::registry::policy::Mode;
@@ -292,6 +292,7 @@ fn sent_back() -> Message {
     let here = Here {
         own_user: b"dlx-proxy",
         dialect: Dialect::V4,
+        history_form: HistoryForm::WRITTEN,
         bridges: names.bridges(),
         is_own_queue: &|_| false,
         return_exchange: &|_| None,

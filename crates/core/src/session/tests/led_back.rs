@@ -5,10 +5,10 @@ use bytes::Bytes;
 use super::names;
 use crate::amqp::content::Content;
 use crate::amqp::ids::name;
-use crate::dead_letter::Dialect;
 use crate::dead_letter::proof::Original;
 use crate::dead_letter::retries::Attempts;
 use crate::dead_letter::retry::Retry;
+use crate::dead_letter::{Dialect, HistoryForm, RuleSettings};
 use crate::machine::Wall;
 use crate::session::redelivered::before_retries;
 use crate::session::unacked::Retained;
@@ -33,7 +33,12 @@ fn delivered(of: &str, from: &str, (exchange, key): (&str, &str)) -> (u64, Strin
         properties: Bytes::from_static(&[0, 0]),
         body: Bytes::new(),
     };
-    let back = retry.back(&nothing, Original(None), Dialect::V4, OWN, Wall(0));
+    let rules = RuleSettings {
+        continue_history: true,
+        history_form: HistoryForm::WRITTEN,
+    };
+    let rules = rules.at(Dialect::V4, 256, false);
+    let back = retry.back(&nothing, Original(None), &rules, OWN, Wall(0));
     let mut delivered = Retained {
         queue: name(from),
         exchange: name(exchange),

@@ -10,7 +10,7 @@ use crate::amqp::ids::{ChannelId, ShortStr, name};
 use crate::amqp::method::{Consume, Get, MethodId};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
-use crate::dead_letter::{RuleSettings, Target};
+use crate::dead_letter::{HistoryForm, RuleSettings, Target};
 use crate::machine::*;
 use crate::objects::{DeclaredTarget, QueueType};
 use crate::registry::arguments::DeclareArguments;
@@ -61,6 +61,7 @@ pub(super) fn target(exchange: &str) -> Target {
 pub(super) fn settings(mode: Mode) -> Settings {
     let rules = RuleSettings {
         continue_history: true,
+        history_form: HistoryForm::WRITTEN,
     };
     Settings {
         user: name("dlx-proxy"),
