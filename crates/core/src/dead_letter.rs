@@ -17,6 +17,7 @@ pub mod delivery_time;
 mod disposal;
 pub mod edited;
 mod headers;
+pub mod hex;
 mod history;
 pub mod imported;
 mod mark;

@@ -18,7 +18,7 @@ use super::headers::{BCC, CC, HeaderEdit, OF_THE_QUEUE};
 use super::private::{EDITED, PREFIX};
 use super::proof::{PARKED_CAUSE, PARKED_EXCHANGE};
 use super::rejected_by::X_REJECTED_BY;
-use super::{delivery_time, retry};
+use super::{delivery_time, hex, retry};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edited {
@@ -50,8 +50,7 @@ impl Edited {
         for name in &self.removed {
             edit.remove(name);
         }
-        let hash = digest(&SHA256, &before.body);
-        let hash: String = hash.as_ref().iter().map(|it| format!("{it:02x}")).collect();
+        let hash = hex::digits(digest(&SHA256, &before.body).as_ref());
         let mut mark = TableBuilder::default();
         mark.longstr(b"by", by)
             .timestamp(b"time", now.seconds())

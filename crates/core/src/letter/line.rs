@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::amqp::content::Content;
+use crate::dead_letter::hex;
 use crate::dead_letter::imported::exported;
 
 use super::view::{Body, Detail, Encoding};
-use super::{ErrorHeaders, Letter, text};
+use super::{ErrorHeaders, Letter};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -46,7 +47,7 @@ impl Line {
     pub fn of(letter: &Letter, errors: &ErrorHeaders, own_user: &[u8]) -> Line {
         Line {
             detail: Detail::of(letter, errors),
-            raw_properties: text::hex(&exported(&letter.properties, own_user)),
+            raw_properties: hex::digits(&exported(&letter.properties, own_user)),
         }
     }
 
@@ -70,7 +71,7 @@ impl Line {
 }
 
 fn bytes(name: &'static str, digits: &str) -> Result<Vec<u8>, NoLine> {
-    text::of_hex(digits).ok_or(NoLine::Hex(name))
+    hex::bytes(digits).ok_or(NoLine::Hex(name))
 }
 
 // === impl Body ===

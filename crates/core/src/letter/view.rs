@@ -10,6 +10,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::amqp::properties::{Plain, Properties};
+use crate::dead_letter::hex;
 use crate::dead_letter::proof::{PARKED_CAUSE, PARKED_EXCHANGE};
 use crate::dead_letter::redrive::Mark;
 use crate::machine::Wall;
@@ -184,7 +185,7 @@ impl Body {
         let (encoding, text) = match text::of_body(&letter.body, cut) {
             Some(text) if !cut && is_json(text) => (Encoding::Json, text.to_owned()),
             Some(text) => (Encoding::Text, text.to_owned()),
-            None => (Encoding::Hex, text::hex(&letter.body)),
+            None => (Encoding::Hex, hex::digits(&letter.body)),
         };
         Body {
             encoding,
