@@ -2,7 +2,11 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value as Json, json};
+
+use crate::amqp::ids::ShortStr;
+use crate::amqp::table::{ArrayBuilder, TableBuilder, Value};
+use crate::dead_letter::hex;
 
 /// From the highest flag bit (15) to the lowest (2).
 const PROPERTIES: [&str; 14] = [
@@ -26,15 +30,15 @@ const PROPERTIES: [&str; 14] = [
 ///
 /// # Errors
 /// Why a message is none.
-pub(super) fn lines(messages: &[Value]) -> Result<String, String> {
-    let line = |(number, message): (usize, &Value)| {
+pub(super) fn lines(messages: &[Json]) -> Result<String, String> {
+    let line = |(number, message): (usize, &Json)| {
         let line = line(message).map_err(|why| format!("message {}: {why}", number + 1));
         Ok(line?.to_string() + "\n")
     };
     messages.iter().enumerate().map(line).collect()
 }
 
-fn line(message: &Value) -> Result<Value, &'static str> {
+fn line(message: &Json) -> Result<Json, &'static str> {
     let payload = message["payload"].as_str().ok_or("it has no payload")?;
     let body = match message["payload_encoding"].as_str() {
         Some("base64") => BASE64_STANDARD.decode(payload),
@@ -46,16 +50,20 @@ fn line(message: &Value) -> Result<Value, &'static str> {
         return Err("its payload was cut: get it without `truncate`");
     }
     let properties = properties(&message["properties"]).ok_or("its properties cannot be read")?;
-    let (raw, text) = (hex(&properties), hex(&body));
+    let (raw, text) = (hex::digits(&properties), hex::digits(&body));
     Ok(json!({"raw-properties": raw, "body": {"encoding": "hex", "text": text, "cut": false}}))
 }
 
-fn properties(of: &Value) -> Option<Vec<u8>> {
+fn properties(of: &Json) -> Option<Vec<u8>> {
     let (mut flags, mut values) = (0u16, Vec::new());
     for (bit, name) in (2..16).rev().zip(PROPERTIES) {
         match (name, &of[name]) {
-            (_, Value::Null) => continue,
-            ("headers", headers) => long(&mut values, table(headers.as_object()?, false)?)?,
+            (_, Json::Null) => continue,
+            ("headers", headers) => {
+                let table = table(headers.as_object()?, false)?;
+                values.extend(u32::try_from(table.len()).ok()?.to_be_bytes());
+                values.extend(table);
+            }
             ("delivery_mode" | "priority", value) => {
                 values.push(value.as_u64()?.try_into().ok()?);
             }
@@ -68,62 +76,44 @@ fn properties(of: &Value) -> Option<Vec<u8>> {
 }
 
 /// `is_death`: of `x-death`, where a `time` is a timestamp. JSON does not say so.
-fn table(fields: &Map<String, Value>, is_death: bool) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
-    for (name, value) in fields {
-        short(&mut out, name)?;
-        match (name.as_str(), value.as_u64()) {
-            ("time", Some(time)) if is_death => {
-                out.push(b'T');
-                out.extend(time.to_be_bytes());
-            }
-            (name, _) => field(&mut out, value, name == "x-death")?,
-        }
+fn table(fields: &Map<String, Json>, is_death: bool) -> Option<Vec<u8>> {
+    let mut table = TableBuilder::default();
+    for (name, field) in fields {
+        let (tag, data) = match field.as_u64().filter(|_| is_death && name == "time") {
+            Some(time) => (b'T', time.to_be_bytes().to_vec()),
+            None => typed(field, name == "x-death")?,
+        };
+        let name = ShortStr::copy(name.as_bytes())?;
+        table.value(&name, &Value { tag, data: &data });
     }
-    Some(out)
+    Some(table.finish())
 }
 
-fn field(out: &mut Vec<u8>, value: &Value, is_death: bool) -> Option<()> {
-    let (tag, bytes) = match value {
-        Value::Null => (b'V', Vec::new()),
-        Value::Bool(flag) => (b't', vec![u8::from(*flag)]),
-        Value::Number(number) => match number.as_i64() {
+fn typed(value: &Json, is_death: bool) -> Option<(u8, Vec<u8>)> {
+    Some(match value {
+        Json::Null => (b'V', Vec::new()),
+        Json::Bool(flag) => (b't', vec![u8::from(*flag)]),
+        Json::Number(number) => match number.as_i64() {
             Some(whole) => (b'l', whole.to_be_bytes().to_vec()),
             None => (b'd', number.as_f64()?.to_be_bytes().to_vec()),
         },
-        Value::String(text) => (b'S', text.as_bytes().to_vec()),
-        Value::Array(items) => {
-            let mut array = Vec::new();
-            let mut items = items.iter();
-            items.try_for_each(|item| field(&mut array, item, is_death))?;
-            (b'A', array)
+        Json::String(text) => (b'S', text.as_bytes().to_vec()),
+        Json::Array(items) => {
+            let mut array = ArrayBuilder::default();
+            for item in items {
+                let (tag, data) = typed(item, is_death)?;
+                array.value(&Value { tag, data: &data });
+            }
+            (b'A', array.finish())
         }
-        Value::Object(fields) => (b'F', table(fields, is_death)?),
-    };
-    out.push(tag);
-    match tag {
-        b'S' | b'A' | b'F' => long(out, bytes),
-        _ => {
-            out.extend(bytes);
-            Some(())
-        }
-    }
+        Json::Object(fields) => (b'F', table(fields, is_death)?),
+    })
 }
 
 fn short(out: &mut Vec<u8>, text: &str) -> Option<()> {
     out.push(text.len().try_into().ok()?);
     out.extend(text.as_bytes());
     Some(())
-}
-
-fn long(out: &mut Vec<u8>, bytes: Vec<u8>) -> Option<()> {
-    out.extend(u32::try_from(bytes.len()).ok()?.to_be_bytes());
-    out.extend(bytes);
-    Some(())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -152,8 +142,8 @@ mod tests {
         let tag = |name: &[u8]| headers.get(name).expect("whole").map(|value| value.tag);
         let tags = [&b"a"[..], b"b", b"c", b"d", b"e", b"x-death"].map(tag);
         assert_eq!(tags, [b'l', b'd', b't', b'V', b'A', b'A'].map(Some));
-        let raw = hex(properties.headers().expect("headers"));
-        let time = |tag: u8| hex(&[b"\x04time", &[tag][..]].concat());
+        let raw = hex::digits(properties.headers().expect("headers"));
+        let time = |tag: u8| hex::digits(&[b"\x04time", &[tag][..]].concat());
         assert!(
             raw.contains(&time(b'T')) && raw.contains(&time(b'l')),
             "{raw}"

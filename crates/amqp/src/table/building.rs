@@ -155,4 +155,8 @@ impl ArrayBuilder {
         put_long_bytes(&mut self.out, b'F', table.0);
         self
     }
+
+    pub fn finish(self) -> Vec<u8> {
+        self.out
+    }
 }
