@@ -28,6 +28,9 @@ pub struct Header {
     /// Its value, with nested tables and arrays. Where something was left out stands `…`.
     #[schema(value_type = Value)]
     pub value: Json,
+    /// Something of its name or value is left out.
+    #[serde(skip)]
+    pub cut: bool,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -49,7 +52,7 @@ pub(super) fn read(table: Table<'_>) -> Headers {
         cut: false,
         malformed: false,
     };
-    let mut list = Vec::new();
+    let (mut list, mut cut) = (Vec::new(), false);
     for field in table.fields() {
         let Ok(field) = field else {
             reader.malformed = true;
@@ -58,15 +61,17 @@ pub(super) fn read(table: Table<'_>) -> Headers {
         if !reader.may_go_on() {
             break;
         }
+        cut |= std::mem::take(&mut reader.cut);
         list.push(Header {
             name: reader.text(shown_name(field.name)),
             kind: field.value.kind(),
             value: reader.value(field.value, DEEPEST),
+            cut: reader.cut,
         });
     }
     Headers {
         list,
-        cut: reader.cut,
+        cut: cut | reader.cut,
         malformed: reader.malformed,
     }
 }

@@ -72,10 +72,34 @@ fn may_be_typed(body: &Body) -> bool {
 
 /// What was replaced or left out as it is shown could not be sent back.
 fn is_editable(header: &Header) -> bool {
-    let is_lossy = |text: &str| text.contains(['\u{fffd}', '\r', '\0']) || text.ends_with('…');
+    let is_lossy = |text: &str| text.contains(['\u{fffd}', '\r', '\0']);
     let value = header.value.as_str().unwrap_or_default();
     TYPED.contains(&format!(" {} ", header.kind))
         && !is_kept(header.name.as_bytes())
+        && !header.cut
         && !is_lossy(&header.name)
         && !is_lossy(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_may_be_edited_if_what_is_shown_is_all_of_it() {
+        let header = |value: &str, cut| Header {
+            name: "note".to_owned(),
+            kind: "longstr",
+            value: value.into(),
+            cut,
+        };
+        for (value, cut, expected) in [
+            ("to be continued…", false, true),
+            ("to be continued…", true, false),
+            ("\u{fffd}", false, false),
+            ("two\r\nlines", false, false),
+        ] {
+            assert_eq!(is_editable(&header(value, cut)), expected, "{value}");
+        }
+    }
 }
