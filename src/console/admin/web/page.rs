@@ -11,17 +11,27 @@ use crate::amqp::ids::Vhost;
 
 const HTML: &str = "text/html; charset=utf-8";
 
-/// Breadcrumbs: titles and links, the widest first.
-pub(super) struct Trail(Vec<(String, String)>, Option<Vhost>);
+/// Where a page is.
+pub(super) struct Trail {
+    /// Titles and paths, the widest first.
+    steps: Vec<(String, String)>,
+    vhost: Option<Vhost>,
+}
 
-const NOWHERE: Trail = Trail(Vec::new(), None);
+const NOWHERE: Trail = Trail {
+    steps: Vec::new(),
+    vhost: None,
+};
 
 // === impl Trail ===
 
 impl Trail {
     pub(super) fn vhost(vhost: &Vhost) -> Trail {
         let title = format!("vhost {}", text::visible(&vhost.to_string()));
-        Trail(vec![(title, paths::vhost(vhost))], Some(vhost.clone()))
+        Trail {
+            steps: vec![(title, paths::vhost(vhost))],
+            vhost: Some(vhost.clone()),
+        }
     }
 
     pub(super) fn queue(place: &Place) -> Trail {
@@ -30,7 +40,7 @@ impl Trail {
     }
 
     pub(super) fn then(mut self, title: String, path: String) -> Trail {
-        self.0.push((title, path));
+        self.steps.push((title, path));
         self
     }
 }
@@ -40,7 +50,7 @@ pub(super) fn page(title: &str, trail: &Trail, content: &Markup) -> Response {
     ([(header::CONTENT_TYPE, HTML)], whole).into_response()
 }
 
-fn whole(title: &str, Trail(trail, vhost): &Trail, content: &Markup) -> Markup {
+fn whole(title: &str, trail: &Trail, content: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -59,12 +69,12 @@ fn whole(title: &str, Trail(trail, vhost): &Trail, content: &Markup) -> Markup {
                     nav aria-label="Where you are" {
                         ol.trail {
                             li { a href="/" { "dlx-proxy" } }
-                            @for (title, path) in trail {
+                            @for (title, path) in &trail.steps {
                                 li { a href=(path) { bdi { (title) } } }
                             }
                         }
                     }
-                    @if let Some(vhost) = vhost {
+                    @if let Some(vhost) = &trail.vhost {
                         form.search role="search" action=(paths::search(vhost)) method="get" {
                             input type="search" name="text" required aria-label="Search" placeholder="Queue, text or message id" autocomplete="off" spellcheck="false";
                             button type="submit" { "Search" }
