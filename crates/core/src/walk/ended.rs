@@ -158,6 +158,42 @@ impl Failure {
 mod tests {
     use super::*;
 
+    #[test]
+    fn each_failure_has_its_advice() {
+        let refused = |code, text: &str| {
+            let text = text.to_owned();
+            Failure::Refused { code, text }
+        };
+        let lost = |cause: &str| Failure::Connection(cause.to_owned());
+        let timed_out = "PRECONDITION_FAILED - delivery acknowledgement on channel 3 timed out";
+        for (failure, next) in [
+            (lost(DISMISSED), "consumer_timeout"),
+            (refused(406, timed_out), "consumer_timeout"),
+            (
+                refused(406, "PRECONDITION_FAILED"),
+                "mend what the broker says",
+            ),
+            (
+                lost("the broker cannot be reached"),
+                "when the broker answers",
+            ),
+            (Failure::Silent, "when the broker answers"),
+            (Failure::Login("ACCESS_REFUSED".to_owned()), "log in"),
+            (refused(403, "ACCESS_REFUSED"), "give this user the right"),
+            (refused(530, "NOT_ALLOWED"), "give this user the right"),
+            (refused(404, "NOT_FOUND"), "still there"),
+            (refused(405, "RESOURCE_LOCKED"), "mend what the broker says"),
+            (Failure::Stream, "an export and an import"),
+            (Failure::Blocked, "end the alarm"),
+        ] {
+            assert!(
+                failure.next().contains(next),
+                "{failure}: {}",
+                failure.next()
+            );
+        }
+    }
+
     /// Words of 3.10.8, 4.0.5 and 4.3.6.
     #[test]
     fn a_refused_login_is_not_a_refused_vhost_and_neither_is_a_lost_connection() {

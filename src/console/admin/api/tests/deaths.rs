@@ -13,7 +13,9 @@ use crate::machine::{Cause, ClientConnection, DeadLetter, Outcome, Reason, Rejec
 const DEATHS: &str = "/api/v1/vhosts/%2F/deaths";
 const RATES: &str = "/api/v1/vhosts/%2F/deaths/rates";
 
-/// Lets everybody in, and to the queue `mine`.
+const ONE_CHANNEL: &str = "NOT_ALLOWED - number of channels opened for user 'one-channel' has reached the maximum allowed user limit of (1)";
+
+/// Lets everybody in, and to the queue `mine`; `one-channel` with one channel at a time.
 pub(in crate::console::admin) async fn lenient() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -30,6 +32,7 @@ async fn serve(mut stream: TcpStream) -> Option<()> {
     let mut greeting = [0; 8];
     stream.read_exact(&mut greeting).await.ok()?;
     stream.write_all(&peer::start("4.3.6")).await.ok()?;
+    let mut most = u16::MAX;
     loop {
         let mut head = [0; 7];
         stream.read_exact(&mut head).await.ok()?;
@@ -37,7 +40,13 @@ async fn serve(mut stream: TcpStream) -> Option<()> {
         let channel = u16::from_be_bytes([a, b]);
         let mut payload = vec![0; u32::from_be_bytes([c, d, e, f]) as usize + 1];
         stream.read_exact(&mut payload).await.ok()?;
-        let said = answer(channel, &payload);
+        if payload.windows(11).any(|text| text == b"one-channel") {
+            most = 1;
+        }
+        let said = match channel > most {
+            true => peer::close(0, 530, ONE_CHANNEL, MethodId::CHANNEL_OPEN),
+            false => answer(channel, &payload),
+        };
         stream.write_all(&said).await.ok()?;
     }
 }
@@ -135,6 +144,14 @@ async fn those_of_queues_that_the_user_may_read_are_listed() {
         let end = (&body["missed"], &body["next"]);
         assert_eq!(end, (&false.into(), &(before + next).into()), "{query}");
     }
+}
+
+#[tokio::test]
+async fn a_user_with_one_channel_is_asked_for_one_queue_at_a_time() {
+    let (_, api, _) = died().await;
+    let (status, body) = json_of(&api, by("one-channel", DEATHS)).await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(body["deaths"].as_array().map(Vec::len), Some(2), "{body}");
 }
 
 #[tokio::test]
