@@ -11,6 +11,7 @@ pub mod admin;
 pub mod cli;
 mod columns;
 pub mod connection;
+mod count;
 pub mod dead_letters;
 pub mod demo;
 pub mod doctor;

@@ -28,6 +28,9 @@ pub(in crate::console::admin) struct DeadLetterQueues {
     /// Which resources of the broker are short, with a `management-url`: meanwhile it takes no messages.
     pub(in crate::console::admin) alarms: Vec<String>,
     pub(in crate::console::admin) notes: Vec<String>,
+    /// The user sees what is of the whole vhost: the proxy's own, and those who may read the parking queue.
+    #[serde(skip)]
+    pub(super) is_operator: bool,
 }
 
 /// Parked messages with one cause.
@@ -51,19 +54,6 @@ pub(in crate::console::admin) struct Elsewhere {
 // === impl Api ===
 
 impl Api {
-    /// Users who see what is of the whole vhost: the proxy's own, and those who may read the parking queue.
-    pub(super) async fn operates(&self, asked: &Asked) -> Result<bool, Problem> {
-        let is_own = *asked.who.user() == self.known.handlings.user;
-        let parking = self.known.parking();
-        Ok(is_own
-            || self
-                .looks
-                .readable(asked, [parking])
-                .await?
-                .0
-                .contains(parking))
-    }
-
     /// Queues of the vhost that the user may see; the broker has already admitted the user.
     pub(in crate::console::admin) async fn queues(
         &self,
@@ -73,10 +63,12 @@ impl Api {
         // Nobody can say whose dead letters went elsewhere, so only those hear of it who may read what nobody took.
         let parking = self.known.parking();
         let names = known.queues.iter().map(|queue| &queue.queue);
-        let names = names.chain([parking]);
-        let readable = self.looks.readable(asked, names);
+        let readable = self
+            .looks
+            .readable(asked, [parking].into_iter().chain(names));
         let (readable, unasked) = readable.await?;
-        let is_operator = self.operates(asked).await?;
+        let is_own = *asked.who.user() == self.known.handlings.user;
+        let is_operator = is_own || readable.contains(parking);
         let mut shown = known.queues;
         shown.retain(|shown| readable.contains(&shown.queue));
         let parked = known.parked.into_iter().filter(|_| is_operator);
@@ -105,6 +97,7 @@ impl Api {
                 .collect(),
             left_out: known.left_out,
             alarms: self.looks.metrics().alarms_in_effect(),
+            is_operator,
             notes,
         })
     }

@@ -12,26 +12,16 @@ use super::queues::{DeadLetterQueues, Parked};
 use super::rights::not_asked;
 use super::{Answered, Api, Asked, json};
 use crate::amqp::ids::{ShortStr, Vhost};
+use crate::console::count::count;
 use crate::console::redrives::Shown;
 use crate::known::{MOST_DEATHS, Rate, RecentDeath, Target};
 use crate::letter::rfc_3339;
-use crate::machine::Outcome;
+use crate::machine::{Cause, Outcome};
 use crate::registry::handling::{Handling, State as Handled};
 
-/// Causes of parking: why, and what to do. TARGET is where the newest one of this process should have gone.
-const CAUSES: &str = "\
-no_exchange: TARGET does not exist: Declare it, and they go out by themselves.
-no_queue: TARGET does not exist: Declare it, and they go out by themselves.
-unroutable: no queue is bound to TARGET for their routing keys: Bind one, and they go out by themselves.
-forbidden: the proxy's user may not publish to TARGET: `dlx-proxy doctor` prints the missing permission.
-nacked: TARGET refuses them: See whether its queues are full. Once they have room, the messages go out by themselves.
-timed_out: TARGET does not confirm them: See whether its queues are down. Once they are back, the messages go out by themselves.
-target_busy: TARGET has been refusing messages or has not answered: See whether its queues are full or down.
-no_target: their queue has no dead-letter exchange: Name one in a policy, and they go out by themselves.
-target_unknown: only RabbitMQ knows where they go: Set `management-url`, and they go out by themselves.
-";
-const LOOK: &str = "The proxy does not try them again. Look at them, then redrive or purge them.";
 const DOCTOR: &str = "`dlx-proxy doctor` checks the setup and says what to do.";
+
+mod parked;
 
 /// None: not known, or not for this user.
 pub(in crate::console::admin) type Counts = BTreeMap<&'static str, Option<u64>>;
@@ -120,9 +110,11 @@ impl Api {
         let queues = self.queues(asked).await?;
         let (now, rates, no_rates) = self.rates(asked, &None).await?;
         let (redrives, no_moves) = self.moves(asked).await?;
-        let is_operator = self.operates(asked).await?;
+        let is_operator = queues.is_operator;
         let handled = self.known.handlings.of(vhost);
-        let problems = self.problems(vhost, &queues.parked);
+        let reasons = self.readiness.reasons();
+        let ready = reasons.is_empty();
+        let problems = self.problems(vhost, reasons, &queues.parked);
         let mut notes = [queues.notes.clone(), not_asked(no_rates + no_moves)].concat();
         let by_half = |(_, of): &&(ShortStr, Handling)| !of.why.advice.is_empty();
         let by_half = handled.iter().filter(by_half).count();
@@ -146,7 +138,7 @@ impl Api {
             proxy: ThisProxy {
                 name: host_name(),
                 version: env!("CARGO_PKG_VERSION"),
-                ready: self.readiness.reasons().is_empty(),
+                ready,
                 uptime_seconds: self.known.now().0 / 1_000_000,
             },
             broker: Broker {
@@ -176,9 +168,9 @@ impl Api {
         })
     }
 
-    fn problems(&self, vhost: &Vhost, parked: &[Parked]) -> Vec<Trouble> {
+    fn problems(&self, vhost: &Vhost, reasons: Vec<String>, parked: &[Parked]) -> Vec<Trouble> {
         let metrics = self.looks.metrics();
-        let (standing, reasons) = (metrics.standing(vhost), self.readiness.reasons());
+        let standing = metrics.standing(vhost);
         let own = metrics.own_queues_in_trouble(vhost).into_iter();
         let own = own.filter(|own| !reasons.contains(own));
         let mut problems: Vec<_> = own.map(|own| trouble("", own, "")).collect();
@@ -198,31 +190,24 @@ impl Api {
         if standing.overdue > 0 {
             let why = "RabbitMQ holds back retries that should be in their queues again: ";
             let advice = "`dlx-proxy retries release` sends them back now.";
-            problems.push(trouble(why, messages(standing.overdue), advice));
+            problems.push(trouble(why, count(standing.overdue, "message"), advice));
         }
         problems.extend(parked.iter().map(|one| self.of_parked(vhost, one)));
         problems
     }
 
     fn of_parked(&self, vhost: &Vhost, parked: &Parked) -> Trouble {
-        let cause = parked.cause.to_string();
+        let mut causes = Cause::ALL.into_iter();
+        let cause = causes.find(|it| it.as_str().as_bytes() == &*parked.cause);
         let recent = self.known.recent().newest(vhost, MOST_DEATHS);
-        let of_it = |death: &&RecentDeath| matches!(death.dead.outcome, Outcome::Parked(of) if of.as_str() == cause);
-        let newest = recent.deaths.iter().rev().find(of_it);
-        let (target, cause) = match newest.map(|death| &death.dead) {
-            None => ("their dead-letter exchange".to_owned(), cause.as_str()),
-            Some(dead) if dead.exchange.is_empty() => {
-                (format!("queue `{}`", dead.routing_key), "no_queue")
-            }
-            Some(dead) => (format!("exchange `{}`", dead.exchange), cause.as_str()),
+        let of_it = |death: &&RecentDeath| match death.dead.outcome {
+            Outcome::Parked(of) => Some(of) == cause,
+            _ => false,
         };
-        let causes = CAUSES.lines().filter_map(|line| line.split_once(": "));
-        let known = causes.filter(|(name, _)| *name == cause).map(|it| it.1);
-        let known = known.filter_map(|rest| rest.split_once(": ")).next();
-        let of_others = format!("their cause is `{cause}`");
-        let (why, advice) = known.unwrap_or((&of_others, LOOK));
-        let held = messages(parked.messages as u64);
-        let why = why.replace("TARGET", &target);
+        let newest = recent.deaths.iter().rev().find(of_it);
+        let said = cause.and_then(|cause| parked::says(cause, newest.map(|death| &*death.dead)));
+        let (why, advice) = said.unwrap_or_else(|| parked::of_others(&parked.cause));
+        let held = count(parked.messages as u64, "message");
         trouble(&format!("The parking queue holds {held}: "), why, advice)
     }
 }
@@ -236,10 +221,6 @@ fn trouble(why: &str, what: String, advice: &str) -> Trouble {
         says: first.chain(rest).chain(['.']).collect(),
         advice: advice.to_owned(),
     }
-}
-
-fn messages(number: u64) -> String {
-    format!("{number} message{}", if number == 1 { "" } else { "s" })
 }
 
 fn host_name() -> String {

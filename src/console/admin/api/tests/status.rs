@@ -5,8 +5,7 @@ use crate::machine::{Cause, DeadLetter, Event, Outcome, Reason, Role, Trouble, W
 use crate::telemetry::Alarm;
 
 fn dead(exchange: &str, key: &str, cause: &str) -> DeadLetter {
-    let causes = [Cause::NoExchange, Cause::Unroutable, Cause::Nacked];
-    let cause = causes.into_iter().find(|it| it.as_str() == cause);
+    let cause = Cause::ALL.into_iter().find(|it| it.as_str() == cause);
     DeadLetter {
         queue: name("mine"),
         reason: Reason::Rejected,
