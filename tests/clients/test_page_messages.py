@@ -6,9 +6,9 @@ import urllib.parse
 
 import pytest
 
-from console import die, look
+from console import die, look, order
 from lab import until
-from pages import LOOKS, SCRIPT, fits, queue_at
+from pages import LOOKS, SCRIPT, fits, place, queue_at
 from raw import Raw, publish
 from test_dead_letters import ODD
 
@@ -79,6 +79,23 @@ def test_a_redrive_shows_its_pace(at, scene):
     until(lambda: scene.depth(dead) + scene.depth(other) == 12 and scene.depth(dead) >= 2, "the rest is in its place")
     page.click(".trail a", "vhost")
     page.reads("cancelled", scene.name("dead"))
+
+
+def test_a_redrive_says_why_no_message_comes(at, scene):
+    """While it goes on, on the page that was opened before."""
+    dead = scene.queue("dead", single_active=True)
+    with scene.via.direct.channel() as active:
+        active.basic_qos(prefetch_count=1)
+        active.basic_consume(dead, lambda *_: None)
+        scene.publish("", dead)
+        scene.publish("", dead)
+        scene.has(dead, 1)
+        begun = order(scene, dead, "purges")
+        page = at(place(scene.via, f"/redrives/{begun['id']}"))
+        page.until(lambda: page.run("document.querySelector('[data-show=notes]').hidden") is True, "nothing to note yet")
+        page.reads("It is running", "single active consumer?", selector="main")
+        page.click("button", "Cancel")
+        page.reads("It is cancelled")
 
 
 def test_some_are_selected_and_followed(at, scene):

@@ -28,6 +28,7 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
             progress data-show="bar" aria-labelledby="progress" max=(shown.ready.unwrap_or(1).max(1)) value=(if has_ended { shown.ready.unwrap_or(1).max(1) } else { shown.seen }) {}
             p.state role="status" aria-live="polite" { "It is " span data-show="state" { (told::word(&shown.state)) } "."  }
             p.problem data-show="cause" hidden[shown.cause.is_none()] { (shown.cause.as_deref().map(text::visible).unwrap_or_default()) }
+            ul.notes aria-label="Notes" data-show="notes" hidden[shown.notes.is_empty()] { @for note in &shown.notes { li { (text::visible(note)) } } }
             dl.facts {
                 div { dt { "Speed" } dd data-show="rate" { "–" } }
                 div { dt { "Time left" } dd data-show="left" { "–" } }

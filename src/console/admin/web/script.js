@@ -177,6 +177,11 @@ function watch(place) {
     // Only what is new is told to those who listen.
     if (part.textContent !== text) part.textContent = text;
   };
+  const list = (part, texts) => part.replaceChildren(...texts.map((text) => {
+    const item = document.createElement("li");
+    item.textContent = text;
+    return item;
+  }));
   let timer;
   let ended = parts.actions.hidden;
   let before = [];
@@ -207,11 +212,9 @@ function watch(place) {
     parts.cause.hidden = !now.cause;
     put(parts.cause, now.cause ?? "");
     const stay = Object.entries(now.stay).map(([why, number]) => `${why}: ${grouped(number)}`);
-    parts.stay.replaceChildren(...(stay.length ? stay : ["none"]).map((text) => {
-      const item = document.createElement("li");
-      item.textContent = text;
-      return item;
-    }));
+    list(parts.stay, stay.length ? stay : ["none"]);
+    parts.notes.hidden = !now.notes.length;
+    list(parts.notes, now.notes);
     for (const button of parts.actions.querySelectorAll("button")) {
       const had = document.activeElement === button;
       button.hidden = !button.dataset.when.split(" ").includes(now.state);
