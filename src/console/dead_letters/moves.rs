@@ -15,6 +15,7 @@ use super::{Failed, Outcome, Query, Said};
 use crate::console::admin::client::{Client, NoAnswer};
 use crate::console::admin::wanted::{Pace, To};
 use crate::console::cli::{Moving, Output, Place};
+use crate::console::count::count;
 use crate::plain;
 
 /// After an interrupt: how long to wait for the number of a redrive that may have begun.
@@ -142,7 +143,10 @@ fn would_go(counted: &Value, queue: &OsStr, to: Option<&To>, limit: Option<u64>)
         false => "at least ",
     };
     let ready = counted["ready"].as_u64();
-    let of = ready.map_or(String::new(), |ready| format!(" of {ready}"));
+    let messages = match ready {
+        Some(ready) => format!("{matched} of {}", count(ready, "message")),
+        None => count(matched, "message"),
+    };
     let to = match to.map(|to| (&to.to_queue, &to.to_exchange, &to.to_routing_key)) {
         None => "be removed".to_owned(),
         Some((Some(queue), ..)) => format!("go to the queue {}", name(queue)),
@@ -159,7 +163,7 @@ fn would_go(counted: &Value, queue: &OsStr, to: Option<&To>, limit: Option<u64>)
         Some(_) => "go back to the queues that they died in".to_owned(),
     };
     let queue = name(queue);
-    format!("In {queue}, {at_least}{matched}{of} messages would {to}")
+    format!("In {queue}, {at_least}{messages} would {to}")
 }
 
 fn is_approved(words: &str, queue: &OsStr, for_good: bool) -> io::Result<bool> {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::Failed;
 use crate::console::columns::{Screen, aligned};
+use crate::console::count::count;
 use crate::letter::rfc_3339;
 use crate::machine::Wall;
 use crate::plain;
@@ -80,7 +81,10 @@ impl List {
     fn nothing(&self, answer: &Value) -> String {
         let queue = plain::line(answer["queue"].as_str().unwrap_or_default());
         match answer["scanned"].as_u64() {
-            Some(seen) if seen > 0 => format!("None of {seen} messages in `{queue}` matches.\n"),
+            Some(seen @ 1..) => {
+                let seen = count(seen, "message");
+                format!("None of {seen} in `{queue}` matches.\n")
+            }
             _ => self.empty.replace("QUEUE", &queue) + "\n",
         }
     }

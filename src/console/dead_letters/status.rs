@@ -17,6 +17,7 @@ use super::{Failed, Outcome, Query, Said};
 use crate::console::admin::client::Client;
 use crate::console::cli::{Output, Place, Watch};
 use crate::console::columns::{Screen, aligned};
+use crate::console::count::count;
 use crate::plain;
 
 const BETWEEN_STATUS: Duration = Duration::from_secs(5);
@@ -51,17 +52,11 @@ fn text(answer: &Value, screen: Screen) -> String {
         true => "ready",
         false => "not ready",
     };
-    let uptime = Duration::from_secs(proxy["uptime-seconds"].as_u64().unwrap_or(0));
-    let mut rows = vec![row(
-        "proxy",
-        format!(
-            "{} {}, {ready}, up {}",
-            word(&proxy["name"]),
-            word(&proxy["version"]),
-            format_duration(uptime)
-        ),
-    )];
-    rows.extend([
+    let seconds = proxy["uptime-seconds"].as_u64().unwrap_or(0);
+    let up = format_duration(Duration::from_secs(seconds));
+    let (name, version) = (word(&proxy["name"]), word(&proxy["version"]));
+    let rows = [
+        row("proxy", format!("{name} {version}, {ready}, up {up}")),
         row("broker", broker_in_words(broker)),
         row("queues", counts(&answer["queues"])),
         row("dead letters", counts(&answer["dead-letters"])),
@@ -69,7 +64,7 @@ fn text(answer: &Value, screen: Screen) -> String {
         row("retries", counts(&answer["retries"])),
         row("redrives", counts(&answer["redrives"])),
         row("as of", word(&answer["as-of"])),
-    ]);
+    ];
     text + "\n" + &aligned(&rows)
 }
 
@@ -78,8 +73,7 @@ fn sentence(answer: &Value, screen: Screen) -> String {
     let problems = answer["problems"].as_array().map_or(0, Vec::len);
     let (color, text) = match (answer["healthy"] == true, problems) {
         (true, _) => (AnsiColor::Green, "Healthy.".to_owned()),
-        (false, 1) => (AnsiColor::Red, "1 problem:".to_owned()),
-        (false, many) => (AnsiColor::Red, format!("{many} problems:")),
+        (false, some) => (AnsiColor::Red, count(some as u64, "problem") + ":"),
     };
     screen.paint(color.on_default().bold(), &text)
 }
@@ -106,12 +100,14 @@ fn broker_in_words(broker: &Value) -> String {
 }
 
 fn counts(of: &Value) -> String {
-    let count = |(name, value): (&String, &Value)| match value {
-        Value::Null => format!("{} unknown", plain::line(name)),
-        value if name == "last-hour" => format!("{value} in the last hour"),
-        value => format!("{value} {}", plain::line(name)),
+    let words = |(name, value): (&String, &Value)| match (name.as_str(), value.as_u64()) {
+        (name, None) => format!("{} unknown", plain::line(name)),
+        ("last-hour", Some(died)) => format!("{died} in the last hour"),
+        ("messages", Some(number)) => count(number, "message"),
+        ("queues", Some(number)) => count(number, "queue"),
+        (state, Some(number)) => format!("{number} {}", plain::line(state)),
     };
-    let all: Vec<_> = of.as_object().into_iter().flatten().map(count).collect();
+    let all: Vec<_> = of.as_object().into_iter().flatten().map(words).collect();
     match all.is_empty() {
         true => "unknown".to_owned(),
         false => all.join(", "),
@@ -261,7 +257,7 @@ mod tests {
             "proxy": {"name": "web\u{1b}", "version": "0.3.0", "ready": true, "uptime-seconds": 90},
             "broker": {"version": "4.3.6", "node": null, "alarms": ["memory"]},
             "queues": {"full": 3, "unknown": 0},
-            "dead-letters": {"last-hour": 5, "messages": null},
+            "dead-letters": {"last-hour": 5, "messages": null, "queues": 1},
             "parked": [{"cause": "no_exchange", "messages": 12}],
             "retries": {"waiting": null}, "redrives": {"running": 1}, "notes": [],
         });
@@ -272,7 +268,7 @@ mod tests {
         proxy         web\u{1b} 0.3.0, ready, up 1m 30s
         broker        RabbitMQ 4.3.6 on unknown, alarms: memory
         queues        3 full, 0 unknown
-        dead letters  5 in the last hour, messages unknown
+        dead letters  5 in the last hour, messages unknown, 1 queue
         parked        12 no_exchange
         retries       waiting unknown
         redrives      1 running

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::amqp::ids::Vhost;
 use crate::console::admin::client::{Client, NoAnswer};
+use crate::console::count::count;
 use crate::http::escaped;
 
 use super::{Patient, Report};
@@ -89,11 +90,8 @@ pub(super) fn of_vhost(vhost: &Vhost, answer: &Value, report: &mut Report) {
 fn counted(queues: &[&Value]) -> String {
     let names = queues.iter().take(NAMED).map(|queue| text(&queue["queue"]));
     let names = names.collect::<Vec<_>>().join(", ");
-    match queues.len() {
-        1 => format!("1 queue ({names})"),
-        number @ ..=NAMED => format!("{number} queues ({names})"),
-        number => format!("{number} queues ({names}, …)"),
-    }
+    let more = if queues.len() > NAMED { ", …" } else { "" };
+    format!("{} ({names}{more})", count(queues.len() as u64, "queue"))
 }
 
 fn text(value: &Value) -> &str {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::console::admin::client::readiness;
+use crate::console::count::count;
 use crate::descriptors;
 use crate::http::Place;
 use crate::tls::{Certified, SOON, now, words};
@@ -18,17 +19,14 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) {
     }
     let (limit, room) = descriptors::room(patient.max_admin_connections);
     let about = "file descriptors";
+    let clients = count(room as u64, "client");
     if let Some(asked) = patient.max_connections.without_room(room) {
-        let says = format!(
-            "A limit of {limit} has room for {room} clients; `max-connections` is {asked}."
-        );
+        let says =
+            format!("A limit of {limit} has room for {clients}; `max-connections` is {asked}.");
         let advice = "If the proxy runs with this limit: raise it (`ulimit -n`, LimitNOFILE of systemd, `ulimits` of an engine), or lower `max-connections`.";
         report.note(about, says, advice);
     } else {
-        report.ok(
-            about,
-            format!("A limit of {limit} has room for {room} clients."),
-        );
+        report.ok(about, format!("A limit of {limit} has room for {clients}."));
     }
 }
 

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use crate::amqp::ids::{ShortStr, Vhost};
+use crate::console::count::count;
 use crate::machine::{Cause, Wall};
 use crate::walk::{Ended, Input, Progress, REORDERED, Stopped, Summary};
 
@@ -152,8 +153,9 @@ impl Entry {
         };
         if summary.counted {
             let back = summary.taken.saturating_sub(summary.moved.gone);
+            let back = count(back, "message");
             notes.push(format!(
-                "This counted as a failed delivery of {back} messages that stay. At its delivery limit, the queue removes a message."
+                "This counted as a failed delivery of {back} that did not go. At its delivery limit, the queue removes a message."
             ));
         }
         if summary.reordered {
@@ -165,14 +167,15 @@ impl Entry {
             .filter_map(|why| summary.moved.stay.get(*why));
         let published: u64 = published.sum();
         if published > 0 {
+            let published = count(published, "message");
             notes.push(format!(
-                "{published} messages stay because their copies were not confirmed. The copies may have arrived, too."
+                "No confirm came for {published}. Each stays, and its copy may have arrived, too."
             ));
         }
         if summary.unread > 0 {
             notes.push(format!(
-                "{} messages that were sent may be in the queue, too: the broker had an alarm and did not read their acknowledgements.",
-                summary.unread
+                "{} may be in the queue though sent: the broker had an alarm and did not read the acknowledgements.",
+                count(summary.unread, "message")
             ));
         }
         notes

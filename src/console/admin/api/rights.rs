@@ -6,6 +6,7 @@ use super::super::looks::Looks;
 use super::super::problem::Problem;
 use super::Asked;
 use crate::amqp::ids::ShortStr;
+use crate::console::count::count;
 use crate::walk::Failure;
 
 /// Queues that one answer checks, one after another: at most a second (3.10.8, 4.3.6).
@@ -113,7 +114,8 @@ impl Looks {
 
 pub(in crate::console::admin) fn not_asked(queues: usize) -> Vec<String> {
     let note = format!(
-        "There are {queues} more queues. Load this again within a minute to see those that you may read."
+        "Not checked: {}. Load this again within a minute to see those that you may read.",
+        count(queues as u64, "more queue")
     );
     (queues > 0).then_some(note).into_iter().collect()
 }

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::amqp::ids::ShortStr;
 use crate::console::admin::parameters::Place;
+use crate::console::count::count;
 use crate::walk::{QueueType, REORDERED, Stopped, Summary};
 
 /// How far a queue was looked at, and what was found.
@@ -80,8 +81,9 @@ pub(in crate::console::admin::listing) fn notes(walked: &Summary, is_full: bool)
     let mut notes = Vec::new();
     match walked.ready {
         Some(ready) if seen == 0 && ready > 0 && walked.stopped == Stopped::Time => {
+            let ready = count(ready, "message");
             notes.push(format!(
-                "None of {ready} messages arrived in time. Is another consumer the single active consumer of this queue?"
+                "None of {ready} arrived in time. Is another consumer the single active consumer of this queue?"
             ));
         }
         Some(ready) if is_part && seen < ready => {
@@ -98,8 +100,8 @@ pub(in crate::console::admin::listing) fn notes(walked: &Summary, is_full: bool)
     }
     if walked.counted {
         notes.push(format!(
-            "This counted as a failed delivery of {} messages. At its delivery limit, the queue removes a message.",
-            walked.taken
+            "This counted as a failed delivery of {}. At its delivery limit, the queue removes a message.",
+            count(walked.taken, "message")
         ));
     }
     if walked.reordered {

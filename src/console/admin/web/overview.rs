@@ -149,7 +149,7 @@ fn dead_letter_queues(vhost: &Vhost, now: &Overview, all: bool) -> Markup {
             ul { @for one in &known.elsewhere { li { (told::target(&one.target)) ": " (text::number(one.dead_letters)) } } }
         }
         @if known.left_out > 0 {
-            p { (text::number(known.left_out)) " dead letters went to queues beyond those that are remembered." }
+            p { (text::count(known.left_out, "dead letter")) " went to queues beyond those that are remembered." }
         }
     }
 }

@@ -44,9 +44,9 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
 pub(super) fn looked<T>(answer: &Answer<T>) -> Markup {
     html! {
         p.soft {
-            @if let Some(ready) = answer.ready { (count(ready, "message")) } @else { "At least " (count(answer.scanned, "message")) }
+            @if let Some(ready) = answer.ready { (text::count(ready, "message")) } @else { "At least " (text::count(answer.scanned, "message")) }
             @if let Some(kind) = answer.queue_type { " · " (kind) " queue" }
-            @if let Some(consumers) = answer.consumers.filter(|it| *it > 0) { " · " (count(consumers, "consumer")) }
+            @if let Some(consumers) = answer.consumers.filter(|it| *it > 0) { " · " (text::count(consumers, "consumer")) }
             " · " a href="" { "Refresh" }
         }
         (notes(&answer.notes))
@@ -60,11 +60,6 @@ pub(super) fn none(queue: &str, query: &str) -> Markup {
             @else { "No message in " (text::name(queue)) " matches the filter." }
         }
     }
-}
-
-pub(super) fn count(number: u64, what: &str) -> String {
-    let end = if number == 1 { "" } else { "s" };
-    format!("{} {what}{end}", text::number(number))
 }
 
 fn groups(place: &Place, groups: &[Group]) -> Markup {
@@ -93,7 +88,7 @@ fn groups(place: &Place, groups: &[Group]) -> Markup {
     };
     let left: u64 = more.iter().map(|group| group.messages).sum();
     html! {
-        @if left > 0 { p { "The largest " (shown.len()) " groups are shown. Smaller ones have " (count(left, "message")) " more: filter the messages to find them." } }
+        @if left > 0 { p { "The largest " (shown.len()) " groups are shown. Smaller ones have " (text::count(left, "message")) " more: filter the messages to find them." } }
         @else if shown.iter().any(|group| group.is_rest) { p { "The last line has the messages of all smaller groups." } }
         (told::table_of(shown, "messages,error,source,reason,newest,oldest,actions", own))
     }

@@ -3,6 +3,7 @@
 
 use maud::{Markup, html};
 
+use crate::console::count::plural;
 pub(super) use crate::plain::lines as visible;
 
 /// A part of a name without a place to break that no column should be as wide as.
@@ -33,6 +34,10 @@ pub(super) fn number(number: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+pub(super) fn count(of: u64, what: &str) -> String {
+    format!("{} {what}{}", number(of), plural(of))
 }
 
 /// RFC 3339, made readable; UTC. The script shows how long ago that was, and this on hover.
