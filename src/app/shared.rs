@@ -122,12 +122,15 @@ impl<'a> Shared<'a> {
     pub(super) fn api(&self, walks: Walks) -> Api {
         let (config, settings, metrics) = (self.config, &self.settings, &self.metrics);
         let limits = &settings.limits;
-        let redrives = Redrives::new(
-            walks.clone(),
-            self.drain.clone(),
-            (settings.user.clone(), config.names.clone()),
-            (limits.clone(), metrics.clone()),
-        );
+        let redrives = Redrives {
+            walks: walks.clone(),
+            drain: self.drain.clone(),
+            own_user: settings.user.clone(),
+            names: config.names.clone(),
+            limits: limits.clone(),
+            metrics: metrics.clone(),
+            book: Arc::default(),
+        };
         let looks = Looks::new(
             walks,
             limits.clone(),

@@ -133,13 +133,9 @@ pub async fn dead_letters(
         }
         What::Redrives(Redrives::List) => (path(client, [&"redrives"]), Some(&REDRIVES)),
         What::Redrives(Redrives::Show(one)) => (path(client, [&"redrives", &one.id]), None),
-        What::Redrives(Redrives::Pause(one)) => return change(client, place, one, "/pause").await,
-        What::Redrives(Redrives::Resume(one)) => {
-            return change(client, place, one, "/resume").await;
-        }
-        What::Redrives(Redrives::Cancel(one)) => {
-            return change(client, place, one, "/cancel").await;
-        }
+        What::Redrives(Redrives::Pause(one)) => return change(client, place, one, "pause").await,
+        What::Redrives(Redrives::Resume(one)) => return change(client, place, one, "resume").await,
+        What::Redrives(Redrives::Cancel(one)) => return change(client, place, one, "cancel").await,
         What::Export { queue, .. } => {
             let page = of(&queue.queue, "/dead-letters/export") + &query.text();
             return files::export(client, &page).await;
@@ -165,7 +161,7 @@ async fn change(
     one: &OneRedrive,
     verb: &str,
 ) -> Result<(Said, Outcome), Failed> {
-    let path = path(client, [&"redrives", &one.id]) + verb;
+    let path = path(client, [&"redrives", &one.id, &verb]);
     let answer = client.json(Method::POST, &path, "").await?;
     Ok((Said::of(&answer, &place.printing, None)?, Outcome::All))
 }

@@ -30,44 +30,25 @@ const LAST: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
 pub struct Redrives {
-    walks: Walks,
-    drain: Drain,
-    own_user: ShortStr,
-    names: Names,
-    limits: LiveLimits,
-    metrics: Metrics,
-    book: Arc<Mutex<Book>>,
+    pub walks: Walks,
+    pub drain: Drain,
+    pub own_user: ShortStr,
+    pub names: Names,
+    pub limits: LiveLimits,
+    pub metrics: Metrics,
+    pub book: Arc<Mutex<Book>>,
 }
 
 // === impl Redrives ===
 
 impl Redrives {
-    pub fn new(
-        walks: Walks,
-        drain: Drain,
-        (own_user, names): (ShortStr, Names),
-        (limits, metrics): (LiveLimits, Metrics),
-    ) -> Redrives {
-        Redrives {
-            walks,
-            limits,
-            metrics,
-            drain,
-            own_user,
-            names,
-            book: Arc::default(),
-        }
-    }
-
     /// Runs in the background.
     ///
     /// # Errors
     /// Another one works in that queue, too many run, or the destination is forbidden.
     pub fn begin(&self, order: Order) -> Result<u64, NotBegun> {
-        let (most, now) = (
-            self.limits.now().max_redrives,
-            self.walks.walker.clock.now(),
-        );
+        let now = self.walks.walker.clock.now();
+        let most = self.limits.now().max_redrives;
         let mut walking = None;
         let begun = self
             .book()
@@ -154,10 +135,9 @@ impl Redrives {
     /// `None`: it did not end in time.
     fn ended(&self, id: u64, ended: Option<Ended>) {
         let now = self.walks.walker.clock.now();
-        let stopped = ended
-            .as_ref()
-            .and_then(|ended| Some(ended.as_ref().ok()?.stopped));
-        if let Some(Stopped::Messages | Stopped::Bytes) = stopped {
+        if let Some(Ok(summary)) = &ended
+            && matches!(summary.stopped, Stopped::Messages | Stopped::Bytes)
+        {
             self.metrics.limit_met(Limit::RedriveHeld);
         }
         if let Some(shown) = self.book().ended(id, ended, now.wall) {

@@ -88,12 +88,8 @@ pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, P
         ))),
     };
     let headers = parameters.all("header").into_iter().map(header);
-    let id = |text: Vec<u8>| {
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let id = text.parse::<Id>();
-        id.map_err(|problem| bad(format_args!("id={text}: {problem}")))
-    };
-    let ids = parameters.all("id").into_iter().map(id);
+    let ids = parameters.all("id");
+    let ids = ids.iter().map(|id| one(id));
     let reason = |text: &str| {
         let all = || Reason::ALL.map(Reason::as_str).join(", ");
         let reason = Reason::parse(text.as_bytes());
@@ -115,11 +111,10 @@ pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, P
     })
 }
 
-/// The message of a path.
 pub(super) fn one(id: &[u8]) -> Result<Id, Problem> {
     let id = String::from_utf8_lossy(id).into_owned();
     id.parse()
-        .map_err(|problem| bad(format_args!("{id}: {problem}")))
+        .map_err(|problem| bad(format_args!("id={id}: {problem}")))
 }
 
 /// So long ago, or a time in UTC, which may end after the minutes or the day.

@@ -87,6 +87,12 @@ impl Parameters {
             .map(|(name, value)| (name.as_str(), value.as_slice()))
     }
 
+    /// Those of this name, for people.
+    pub(super) fn texts(&self, name: &str) -> impl Iterator<Item = String> {
+        let values = self.pairs().filter(move |(other, _)| *other == name);
+        values.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+    }
+
     pub(super) fn all(&mut self, name: &str) -> Vec<Vec<u8>> {
         let taken = self.0.extract_if(.., |(other, _)| other == name);
         taken.map(|(_, value)| value).collect()

@@ -12,11 +12,12 @@ use super::super::problem::Problem;
 use super::super::wanted::Which;
 use super::rights::not_asked;
 use super::{Answered, Api, Asked, json};
-use crate::amqp::ids::ShortStr;
-use crate::known::{Standing, Target};
-use crate::machine::{DeadLettersTo, Mono};
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::known::{Known, Standing, Target};
+use crate::machine::DeadLettersTo;
 use crate::registry::catalogue::fact::Source;
 use crate::registry::handling::{Handling, State as Handled, Why};
+use crate::registry::redeclared::Existing;
 
 /// Rows of an answer: the default and the maximum.
 const ROWS: usize = 300;
@@ -105,17 +106,7 @@ pub(in crate::console::admin) async fn handled(
     }
     let listed = listed.into_iter().map(|(queue, handling)| {
         let existing = redeclared.remove(&queue);
-        let said = existing.map(|existing| existing.said(&handlings.names));
-        let own_arguments = said.map(|said| DeadLettersTo::from(&said).to_string());
-        let target = handling.target.clone().map(Target::from);
-        let leads_to = target.as_ref();
-        let leads_to = leads_to.map(|target| api.known.standing(vhost, target));
-        HandledQueue {
-            own_arguments,
-            target,
-            leads_to,
-            ..HandledQueue::of(queue, &handling, handlings.now())
-        }
+        HandledQueue::of(&api.known, vhost, (queue, handling), existing)
     });
     let mut rows: Vec<_> = listed.collect();
     rows.sort_by_key(|row| !row.leads_nowhere());
@@ -150,14 +141,23 @@ fn state_of(state: &[u8]) -> Result<Handled, Problem> {
 // === impl HandledQueue ===
 
 impl HandledQueue {
-    fn of(queue: ShortStr, handling: &Handling, now: Mono) -> HandledQueue {
+    /// `existing`: what it was made with, if its last declare said something else.
+    fn of(
+        known: &Known,
+        vhost: &Vhost,
+        (queue, handling): (ShortStr, Handling),
+        existing: Option<Existing>,
+    ) -> HandledQueue {
         let (source, at) = handling.told.unzip();
+        let said = existing.map(|existing| existing.said(&known.handlings.names));
+        let target = handling.target.map(Target::from);
+        let now = known.handlings.now();
         HandledQueue {
             queue,
             state: handling.state.as_str(),
             cause: handling.why.name,
-            target: None,
-            leads_to: None,
+            leads_to: target.as_ref().map(|target| known.standing(vhost, target)),
+            target,
             retries: handling.retries,
             reported_by: source.map(|source| match source {
                 Source::Refusal => "refusal",
@@ -165,7 +165,7 @@ impl HandledQueue {
                 Source::Declare => "declare",
             }),
             reported_seconds: at.or(handling.asked).map(|at| at.until(now).as_secs()),
-            own_arguments: None,
+            own_arguments: said.map(|said| DeadLettersTo::from(&said).to_string()),
             why: handling.why,
         }
     }

@@ -63,15 +63,14 @@ impl Api {
         // Nobody can say whose dead letters went elsewhere, so only those hear of it who may read what nobody took.
         let parking = self.known.parking();
         let names = known.queues.iter().map(|queue| &queue.queue);
-        let readable = self
-            .looks
-            .readable(asked, [parking].into_iter().chain(names));
-        let (readable, unasked) = readable.await?;
+        let names = [parking].into_iter().chain(names);
+        let (readable, unasked) = self.looks.readable(asked, names).await?;
         let is_own = *asked.who.user() == self.known.handlings.user;
         let is_operator = is_own || readable.contains(parking);
         let mut shown = known.queues;
         shown.retain(|shown| readable.contains(&shown.queue));
         let parked = known.parked.into_iter().filter(|_| is_operator);
+        let parked = parked.map(|(cause, messages)| Parked { cause, messages });
         let mut notes = not_asked(unasked);
         if known.uncounted > 0 {
             let more = known.uncounted;
@@ -80,21 +79,15 @@ impl Api {
             ));
         }
         let elsewhere = known.unknown.into_iter().filter(|_| is_operator);
+        let elsewhere = elsewhere.map(|(target, dead_letters)| Elsewhere {
+            target,
+            dead_letters,
+        });
         Ok(DeadLetterQueues {
-            messages: shown
-                .iter()
-                .filter_map(|queue| queue.messages)
-                .reduce(|a, b| a + b),
+            messages: messages(&shown),
             dead_letter_queues: shown,
-            parked: parked
-                .map(|(cause, messages)| Parked { cause, messages })
-                .collect(),
-            elsewhere: elsewhere
-                .map(|(target, dead_letters)| Elsewhere {
-                    target,
-                    dead_letters,
-                })
-                .collect(),
+            parked: parked.collect(),
+            elsewhere: elsewhere.collect(),
             left_out: known.left_out,
             alarms: self.looks.metrics().alarms_in_effect(),
             is_operator,
@@ -112,7 +105,11 @@ pub(super) async fn list_queues(State(api): State<Api>, mut asked: Asked) -> Ans
     let mut queues = api.queues(&asked).await?;
     let shown = &mut queues.dead_letter_queues;
     shown.retain(|queue| is_meant(&queue.queue));
-    let messages = shown.iter().filter_map(|queue| queue.messages);
-    queues.messages = messages.reduce(|a, b| a + b);
+    queues.messages = messages(shown);
     json(&queues)
+}
+
+fn messages(of: &[DeadLetterQueue]) -> Option<u64> {
+    let counted = of.iter().filter_map(|queue| queue.messages);
+    counted.reduce(|a, b| a + b)
 }

@@ -10,20 +10,20 @@ use std::num::NonZeroU32;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::super::listing::{Answer, Grouped};
-use super::super::parameters::{Parameters, Place, bad};
+use super::super::parameters::{Parameters, bad};
 use super::super::problem::Problem;
 use super::super::wanted::{Filters, Pace, To};
 use super::description::OfQueue;
 use super::rights::not_asked;
 use super::{Answered, Api, Asked, count, json, wanted};
-use crate::console::redrives::{NotBegun, Order, Shown};
+use crate::console::redrives::{NotBegun, Order, Redrives, Shown};
 use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::walk::MOST_HELD;
 
@@ -33,13 +33,6 @@ struct Listed {
     redrives: Vec<Shown>,
     /// What somebody should know.
     notes: Vec<String>,
-}
-
-#[derive(Clone, Copy)]
-enum Verb {
-    Pause,
-    Resume,
-    Cancel,
 }
 
 pub(super) fn router() -> OpenApiRouter<Api> {
@@ -125,19 +118,19 @@ async fn show(State(api): State<Api>, asked: Asked) -> Answered {
 /// Holds it up.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/redrives/{id}/pause", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
 async fn pause(api: State<Api>, asked: Asked) -> Answered {
-    api.change(asked, Verb::Pause).await
+    api.change(asked, |all, id| all.pause(id, true)).await
 }
 
 /// Lets it go on.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/redrives/{id}/resume", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
 async fn resume(api: State<Api>, asked: Asked) -> Answered {
-    api.change(asked, Verb::Resume).await
+    api.change(asked, |all, id| all.pause(id, false)).await
 }
 
 /// Ends it. What is on its way arrives.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/redrives/{id}/cancel", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
 async fn cancel(api: State<Api>, asked: Asked) -> Answered {
-    api.change(asked, Verb::Cancel).await
+    api.change(asked, Redrives::cancel).await
 }
 
 pub(super) fn there_is_none() -> Problem {
@@ -147,14 +140,9 @@ pub(super) fn there_is_none() -> Problem {
 // === impl Api ===
 
 impl Api {
-    async fn change(&self, asked: Asked, verb: Verb) -> Answered {
+    async fn change(&self, asked: Asked, tell: fn(&Redrives, u64) -> bool) -> Answered {
         let id = self.seen(&asked).await?.id;
-        let told = match verb {
-            Verb::Pause => self.redrives.pause(id, true),
-            Verb::Resume => self.redrives.pause(id, false),
-            Verb::Cancel => self.redrives.cancel(id),
-        };
-        match (told, self.redrives.show(id)) {
+        match (tell(&self.redrives, id), self.redrives.show(id)) {
             (true, Some(shown)) => json(&shown),
             _ => Err(Problem::new(StatusCode::CONFLICT, "it has ended")),
         }
@@ -181,8 +169,8 @@ impl Api {
             held: MOST_HELD,
             to,
         };
-        let answer: Response = json(&self.start(&asked, order).await?)?;
-        Ok((StatusCode::ACCEPTED, answer).into_response())
+        let begun = json(&self.start(&asked, order).await?)?;
+        Ok((StatusCode::ACCEPTED, begun).into_response())
     }
 
     /// Done when the broker has let the user in.
@@ -223,18 +211,13 @@ impl Api {
     /// Only if the user may read its queue.
     pub(in crate::console::admin) async fn seen(&self, asked: &Asked) -> Result<Shown, Problem> {
         asked.end()?;
-        let Place {
-            vhost, queue: id, ..
-        } = &asked.place;
-        let id = std::str::from_utf8(id).ok();
-        let id = id.and_then(|id| id.parse().ok());
+        let (vhost, id) = (&asked.place.vhost, &asked.place.queue);
+        let id = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
         let shown = id.and_then(|id| self.redrives.show(id));
         let shown = shown.filter(|shown| shown.vhost == vhost.to_string());
         let queue = shown.as_ref().map(|shown| shown.of.clone());
-        let may = self
-            .looks
-            .may_read(&asked.of(queue.unwrap_or_default()))
-            .await?;
+        let place = asked.of(queue.unwrap_or_default());
+        let may = self.looks.may_read(&place).await?;
         shown.filter(|_| may).ok_or_else(there_is_none)
     }
 }

@@ -113,8 +113,7 @@ impl Api {
         let is_operator = queues.is_operator;
         let handled = self.known.handlings.of(vhost);
         let reasons = self.readiness.reasons();
-        let ready = reasons.is_empty();
-        let problems = self.problems(vhost, reasons, &queues.parked);
+        let problems = self.problems(vhost, &reasons, &queues.parked);
         let mut notes = [queues.notes.clone(), not_asked(no_rates + no_moves)].concat();
         let by_half = |(_, of): &&(ShortStr, Handling)| !of.why.advice.is_empty();
         let by_half = handled.iter().filter(by_half).count();
@@ -122,10 +121,6 @@ impl Api {
             notes.push(format!("In {by_half} of the handled queues RabbitMQ handles some or all dead letters itself."));
         }
         let (version, node) = metrics.broker();
-        let counted = Handled::ALL.map(|state| {
-            let queues = handled.iter().filter(|(_, of)| of.state == state).count();
-            (state.as_str(), is_operator.then_some(queues as u64))
-        });
         let others = queues.dead_letter_queues.iter().filter(|of| !of.parking);
         let messages = others.clone().filter_map(|of| of.messages);
         let died = rates.iter().flat_map(|rate| rate.per_minute).map(u64::from);
@@ -138,7 +133,7 @@ impl Api {
             proxy: ThisProxy {
                 name: host_name(),
                 version: env!("CARGO_PKG_VERSION"),
-                ready,
+                ready: reasons.is_empty(),
                 uptime_seconds: self.known.now().0 / 1_000_000,
             },
             broker: Broker {
@@ -146,7 +141,7 @@ impl Api {
                 node,
                 alarms: queues.alarms.clone(),
             },
-            queues: counted.into(),
+            queues: by_state(&handled, is_operator),
             dead_letters: Counts::from([
                 ("queues", Some(others.count() as u64)),
                 ("messages", messages.reduce(|a, b| a + b)),
@@ -157,10 +152,9 @@ impl Api {
             redrives: [("running", Some(running as u64))].into(),
             notes,
         };
-        let targets = handled.into_iter();
-        let targets = targets.filter_map(|(queue, of)| Some((queue, of.target?.into())));
+        let target = |(queue, of): (_, Handling)| Some((queue, of.target?.into()));
         Ok(Overview {
-            targets: targets.collect(),
+            targets: handled.into_iter().filter_map(target).collect(),
             status,
             queues,
             rates,
@@ -168,14 +162,14 @@ impl Api {
         })
     }
 
-    fn problems(&self, vhost: &Vhost, reasons: Vec<String>, parked: &[Parked]) -> Vec<Trouble> {
+    fn problems(&self, vhost: &Vhost, reasons: &[String], parked: &[Parked]) -> Vec<Trouble> {
         let metrics = self.looks.metrics();
         let standing = metrics.standing(vhost);
         let own = metrics.own_queues_in_trouble(vhost).into_iter();
         let own = own.filter(|own| !reasons.contains(own));
         let mut problems: Vec<_> = own.map(|own| trouble("", own, "")).collect();
-        let reasons = reasons.into_iter();
-        problems.extend(reasons.map(|it| trouble("This proxy is not ready: ", it, DOCTOR)));
+        let why = "This proxy is not ready: ";
+        problems.extend(reasons.iter().map(|it| trouble(why, it.clone(), DOCTOR)));
         if standing.is_native && problems.is_empty() {
             let why = "The proxy's user has no rights in this vhost: RabbitMQ handles all dead letters here itself";
             problems.push(trouble(why, String::new(), DOCTOR));
@@ -208,8 +202,16 @@ impl Api {
         let said = cause.and_then(|cause| parked::says(cause, newest.map(|death| &*death.dead)));
         let (why, advice) = said.unwrap_or_else(|| parked::of_others(&parked.cause));
         let held = count(parked.messages as u64, "message");
-        trouble(&format!("The parking queue holds {held}: "), why, advice)
+        trouble(&format!("The parking queue holds {held}: "), why, &advice)
     }
+}
+
+fn by_state(handled: &[(ShortStr, Handling)], is_shown: bool) -> Counts {
+    let counted = Handled::ALL.map(|state| {
+        let queues = handled.iter().filter(|(_, of)| of.state == state).count();
+        (state.as_str(), is_shown.then_some(queues as u64))
+    });
+    counted.into()
 }
 
 /// A sentence, and what to do.

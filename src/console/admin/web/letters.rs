@@ -74,19 +74,13 @@ fn letters(place: &Place, letters: &[Summary], query: &str) -> Markup {
 
 /// Works without JavaScript.
 fn filter(place: &Place, parameters: &Parameters) -> Markup {
-    let all = |name: &str| {
-        let values = parameters.pairs().filter(|(other, _)| *other == name);
-        values
-            .map(|(_, value)| String::from_utf8_lossy(value).into_owned())
-            .collect::<Vec<_>>()
-    };
-    let one = |name: &str| all(name).into_iter().next().unwrap_or_default();
+    let one = |name: &str| parameters.texts(name).next().unwrap_or_default();
     let input = |label: &str, name: &str, value: &str, hint: &str| {
         html! {
             label { (label) input name=(name) value=(value) placeholder=(hint) autocomplete="off" spellcheck="false"; }
         }
     };
-    let headers = all("header").into_iter().chain([String::new()]);
+    let headers = parameters.texts("header").chain([String::new()]);
     let is_open = parameters.pairs().any(|(name, _)| !PAGE.contains(&name));
     html! {
         details open[is_open] {
@@ -106,7 +100,7 @@ fn filter(place: &Place, parameters: &Parameters) -> Markup {
                 (input("Text in the body", "body", &one("body"), ""))
                 (input("Died in the last", "since", &one("since"), "15m, 2h, 7d"))
                 (input("Died at least … ago", "older-than", &one("older-than"), "15m, 2h, 7d"))
-                @for id in all("id") { input type="hidden" name="id" value=(id); }
+                @for id in parameters.texts("id") { input type="hidden" name="id" value=(id); }
                 button type="submit" { "Filter" }
                 a.button href=(paths::messages(place, "")) { "No filter" }
             }
@@ -115,11 +109,7 @@ fn filter(place: &Place, parameters: &Parameters) -> Markup {
 }
 
 fn pager(place: &Place, parameters: &Parameters, query: &str, answer: &Answer<Letters>) -> Markup {
-    let number = |wanted: &str| {
-        let mut pairs = parameters.pairs();
-        let found = pairs.find(|(name, _)| *name == wanted)?.1;
-        std::str::from_utf8(found).ok()?.parse::<u64>().ok()
-    };
+    let number = |name: &str| parameters.texts(name).next()?.parse::<u64>().ok();
     let limit = number("limit").unwrap_or(USUAL as u64);
     let offset = number("offset").unwrap_or(0);
     let to = |offset: u64| {

@@ -35,10 +35,7 @@ pub(super) fn died(source: Option<&str>, reason: Option<&str>, error: Option<&st
 
 /// What a filter takes.
 pub(super) fn filtered(parameters: &Parameters) -> String {
-    let one = |name: &str| {
-        let found = parameters.pairs().find(|(other, _)| *other == name);
-        found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
-    };
+    let one = |name: &str| parameters.texts(name).next();
     let (source, reason, error) = (one("source"), one("reason"), one("error"));
     let others = parameters.pairs().map(|(name, _)| name);
     let others = others
