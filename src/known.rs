@@ -140,6 +140,12 @@ impl Known {
         self.book().sent(vhost, to, parked, self.now());
     }
 
+    /// For a user: the numbers of the vhost are renewed more often for a while.
+    pub fn watch(&self, vhost: &Vhost) -> Queues {
+        self.book().watched(vhost, self.now());
+        self.of(vhost)
+    }
+
     pub fn of(&self, vhost: &Vhost) -> Queues {
         self.look_up(vhost);
         self.book().known(vhost, self.now())

@@ -12,14 +12,15 @@ use crate::machine::Mono;
 mod queue;
 
 /// Known dead-letter queues, per vhost and in all. Dead letters to others are only counted.
-pub(super) const MOST_QUEUES: usize = 200;
-const MOST_QUEUES_IN_ALL: usize = 1000;
+pub(super) const MOST_QUEUES: usize = 2_000;
+const MOST_QUEUES_IN_ALL: usize = 5_000;
 const MOST_VHOSTS: usize = 200;
 const MOST_EXCHANGES: usize = 100;
 /// Keys per exchange. Bounded, because each message may have its own.
 const MOST_KEYS: usize = 16;
 
-const SELDOM_AT_ONCE: usize = 20;
+/// How long a user who looked is taken to look on: the numbers of all queues are renewed.
+const WATCHED_FOR: Duration = Duration::from_secs(60);
 const TARGETS_AGAIN: Duration = Duration::from_secs(10);
 /// Minimum interval of surveys for new targets.
 const SURVEY_FOR_NEW: Duration = Duration::from_secs(60);
@@ -39,6 +40,7 @@ struct OfVhost {
     /// Expected queues and targets beyond the limit.
     uncounted: usize,
     expected: Option<Mono>,
+    watched: Option<Mono>,
     parked: Vec<(ShortStr, usize)>,
     surveyed: Option<Mono>,
     /// Some targets are newer than the last survey.
@@ -153,14 +155,12 @@ impl Book {
     }
 
     pub(crate) fn due(&self, vhost: &Vhost, now: Mono) -> Vec<ShortStr> {
-        let mut seldom = 0;
-        let mut is_due = |queue: &Queue| {
-            let (is_quiet, is_due) = (queue.is_quiet(), queue.is_due(now));
-            seldom += usize::from(is_quiet && is_due);
-            is_due && (!is_quiet || seldom <= SELDOM_AT_ONCE)
+        let Some(of) = self.0.get(vhost) else {
+            return Vec::new();
         };
-        let queues = self.0.get(vhost).into_iter().flat_map(|of| &of.queues);
-        let due = queues.filter(|(_, queue)| is_due(queue));
+        let is_watched = of.watched.is_some_and(|last| last.after(WATCHED_FOR) > now);
+        let due = of.queues.iter();
+        let due = due.filter(|(_, queue)| is_watched || queue.is_due(now));
         due.map(|(name, _)| name.clone()).collect()
     }
 
@@ -251,15 +251,28 @@ impl Book {
         of.has_new = aims.any(|aim| matches!(aim.leads_to, Leads::New));
     }
 
+    pub(super) fn watched(&mut self, vhost: &Vhost, now: Mono) {
+        if let Some(of) = self.of(vhost) {
+            of.watched = Some(now);
+        }
+    }
+
     pub(super) fn known(&self, vhost: &Vhost, now: Mono) -> Queues {
         let Some(of) = self.0.get(vhost) else {
             return Queues::default();
         };
-        let queues = of
-            .queues
-            .iter()
-            .filter(|(_, queue)| !queue.is_missing())
-            .map(|(name, queue)| queue.shown(name, of, now));
+        let mut leads_to: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (target, aim) in of.aims() {
+            if let Leads::To(queues) = &aim.leads_to {
+                for name in queues {
+                    leads_to.entry(name).or_default().push(target.clone());
+                }
+            }
+        }
+        let queues = of.queues.iter();
+        let queues = queues.filter(|(_, queue)| !queue.is_missing());
+        let queues = queues
+            .map(|(name, queue)| queue.shown(name, leads_to.remove(name).unwrap_or_default(), now));
         let unknown = of
             .aims()
             .filter(|(_, aim)| aim.dead_letters > 0 && !aim.leads_to.is_known());

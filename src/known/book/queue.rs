@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use super::OfVhost;
 use crate::amqp::ids::ShortStr;
 use crate::known::published::{Counted, Published};
 use crate::known::{DeadLetterQueue, Target};
 use crate::machine::Mono;
 
-/// Older counts are not shown.
-const COUNTS_FOR: Duration = Duration::from_secs(30);
+/// Older counts are not shown. A long list of queues is read every 70 s.
+const COUNTS_FOR: Duration = Duration::from_secs(90);
 /// Interval for quiet queues: there may be many, and many proxies.
 const SELDOM: Duration = Duration::from_secs(600);
 #[derive(Debug, Default)]
@@ -67,7 +66,13 @@ impl Queue {
         self.published.add(now);
     }
 
-    pub(super) fn shown(&self, name: &ShortStr, of: &OfVhost, now: Mono) -> DeadLetterQueue {
+    /// `targets`: those with a named exchange.
+    pub(super) fn shown(
+        &self,
+        name: &ShortStr,
+        targets: Vec<Target>,
+        now: Mono,
+    ) -> DeadLetterQueue {
         let counts_for = if self.is_quiet() {
             2 * SELDOM
         } else {
@@ -78,14 +83,10 @@ impl Queue {
             exchange: ShortStr::EMPTY,
             routing_key: Some(name.clone()),
         });
-        let leads_here = of.aims().filter(|(_, aim)| aim.leads_to.has(name));
         DeadLetterQueue {
             queue: name.clone(),
             parking: self.is_parking,
-            targets: by_name
-                .into_iter()
-                .chain(leads_here.map(|(target, _)| target))
-                .collect(),
+            targets: by_name.into_iter().chain(targets).collect(),
             dead_letters: self.dead_letters,
             messages: counted.map(|it| it.messages),
             oldest_seconds: counted.and_then(|it| Some(it.oldest?.until(now).as_secs())),

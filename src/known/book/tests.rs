@@ -66,6 +66,7 @@ impl Scene {
             ),
             ("counted", queue) => book.counted(&vhost, &name(queue), number(3), now),
             ("gone", queue) => book.gone(&vhost, &name(queue), now),
+            ("watched", _) => book.watched(&vhost, now),
             ("survey", _) => self.survey(&words[2..]),
             ("expect", _) => {
                 let targets = words[2..]

@@ -1,6 +1,8 @@
 //! The queues that dead letters went to, or may go to: `GET /api/v1/vhosts/{vhost}/dead-letter-queues`. A user sees those that the user may read, and the
 //! targets of which nobody knows to which queues they lead.
 
+use std::cmp::Reverse;
+
 use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -31,6 +33,10 @@ pub(in crate::console::admin) struct DeadLetterQueues {
     /// The user sees what is of the whole vhost: the proxy's own, and those who may read the parking queue.
     #[serde(skip)]
     pub(super) is_operator: bool,
+    /// Queues without the parking queue, and their messages. For users who may read the parking queue also those that the broker was not asked
+    /// about.
+    #[serde(skip)]
+    pub(in crate::console::admin) totals: (usize, Option<u64>),
 }
 
 /// Parked messages with one cause.
@@ -54,21 +60,39 @@ pub(in crate::console::admin) struct Elsewhere {
 // === impl Api ===
 
 impl Api {
-    /// Queues of the vhost that the user may see; the broker has already admitted the user.
+    /// Queues of the vhost that the user may see, the fullest first; the broker has already admitted the user. `rows`: how many a user needs
+    /// who gets the totals of the vhost anyway. The broker writes two lines into its log for each queue that it is asked for.
     pub(in crate::console::admin) async fn queues(
         &self,
         asked: &Asked,
+        rows: usize,
     ) -> Result<DeadLetterQueues, Problem> {
-        let known = self.known.of(&asked.place.vhost);
+        let known = self.known.watch(&asked.place.vhost);
         // Nobody can say whose dead letters went elsewhere, so only those hear of it who may read what nobody took.
         let parking = self.known.parking();
-        let names = known.queues.iter().map(|queue| &queue.queue);
-        let names = [parking].into_iter().chain(names);
-        let (readable, unasked) = self.looks.readable(asked, names).await?;
         let is_own = *asked.who.user() == self.known.handlings.user;
-        let is_operator = is_own || readable.contains(parking);
+        let is_operator = is_own
+            || self
+                .looks
+                .readable(asked, [parking])
+                .await?
+                .0
+                .contains(parking);
         let mut shown = known.queues;
-        shown.retain(|shown| readable.contains(&shown.queue));
+        shown.sort_by_key(|of| Reverse((of.messages, of.dead_letters)));
+        let mut totals = in_all(&shown);
+        let mut unasked = 0;
+        if !is_own {
+            let rows = if is_operator { rows } else { shown.len() };
+            let names = shown.iter().map(|of| &of.queue).take(rows);
+            let (readable, more) = self.looks.readable(asked, names).await?;
+            unasked = more;
+            let are_left = more > 0 || shown.len() > rows;
+            shown.retain(|of| readable.contains(&of.queue));
+            if !(is_operator && are_left) {
+                totals = in_all(&shown);
+            }
+        }
         let parked = known.parked.into_iter().filter(|_| is_operator);
         let parked = parked.map(|(cause, messages)| Parked { cause, messages });
         let mut notes = not_asked(unasked);
@@ -84,7 +108,7 @@ impl Api {
             dead_letters,
         });
         Ok(DeadLetterQueues {
-            messages: messages(&shown),
+            messages: sum(&shown),
             dead_letter_queues: shown,
             parked: parked.collect(),
             elsewhere: elsewhere.collect(),
@@ -92,8 +116,19 @@ impl Api {
             alarms: self.looks.metrics().alarms_in_effect(),
             is_operator,
             notes,
+            totals,
         })
     }
+}
+
+fn sum<'a>(queues: impl IntoIterator<Item = &'a DeadLetterQueue>) -> Option<u64> {
+    let messages = queues.into_iter().filter_map(|queue| queue.messages);
+    messages.reduce(|a, b| a + b)
+}
+
+fn in_all(queues: &[DeadLetterQueue]) -> (usize, Option<u64>) {
+    let others = queues.iter().filter(|of| !of.parking);
+    (others.clone().count(), sum(others))
 }
 
 /// Lists the queues that dead letters of this process went to, or of known queues may go to, and what is known of them.
@@ -102,14 +137,9 @@ pub(super) async fn list_queues(State(api): State<Api>, mut asked: Asked) -> Ans
     let is_meant = asked.parameters.pattern("name")?;
     asked.end()?;
     api.looks.enter(&asked).await?;
-    let mut queues = api.queues(&asked).await?;
+    let mut queues = api.queues(&asked, usize::MAX).await?;
     let shown = &mut queues.dead_letter_queues;
     shown.retain(|queue| is_meant(&queue.queue));
-    queues.messages = messages(shown);
+    queues.messages = sum(&*shown);
     json(&queues)
-}
-
-fn messages(of: &[DeadLetterQueue]) -> Option<u64> {
-    let counted = of.iter().filter_map(|queue| queue.messages);
-    counted.reduce(|a, b| a + b)
 }

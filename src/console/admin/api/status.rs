@@ -95,19 +95,20 @@ pub(in crate::console::admin) struct Overview {
 pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
     asked.end()?;
     api.looks.enter(&asked).await?;
-    json(&api.overview(&asked).await?.status)
+    json(&api.overview(&asked, 0).await?.status)
 }
 
 // === impl Api ===
 
 impl Api {
-    /// The broker has already admitted the user.
+    /// The broker has already admitted the user. `rows`: as of `queues`.
     pub(in crate::console::admin) async fn overview(
         &self,
         asked: &Asked,
+        rows: usize,
     ) -> Result<Overview, Problem> {
         let (vhost, metrics) = (&asked.place.vhost, self.looks.metrics());
-        let queues = self.queues(asked).await?;
+        let queues = self.queues(asked, rows).await?;
         let (now, rates, no_rates) = self.rates(asked, &None).await?;
         let (redrives, no_moves) = self.moves(asked).await?;
         let is_operator = queues.is_operator;
@@ -121,8 +122,7 @@ impl Api {
             notes.push(format!("In {by_half} of the handled queues RabbitMQ handles some or all dead letters itself."));
         }
         let (version, node) = metrics.broker();
-        let others = queues.dead_letter_queues.iter().filter(|of| !of.parking);
-        let messages = others.clone().filter_map(|of| of.messages);
+        let (others, messages) = queues.totals;
         let died = rates.iter().flat_map(|rate| rate.per_minute).map(u64::from);
         let waiting = metrics.retries_waiting(vhost).filter(|_| is_operator);
         let running = redrives.iter().filter(|it| it.ended.is_none()).count();
@@ -143,8 +143,8 @@ impl Api {
             },
             queues: by_state(&handled, is_operator),
             dead_letters: Counts::from([
-                ("queues", Some(others.count() as u64)),
-                ("messages", messages.reduce(|a, b| a + b)),
+                ("queues", Some(others as u64)),
+                ("messages", messages),
                 ("last-hour", Some(died.sum())),
             ]),
             parked: queues.parked.clone(),

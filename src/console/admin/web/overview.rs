@@ -1,7 +1,5 @@
 //! The first page of a vhost: whether something is wrong, what there is, and what moves messages. `refresh.js` keeps it up to date.
 
-use std::cmp::Reverse;
-
 use axum::extract::State;
 use maud::{Markup, html};
 
@@ -45,11 +43,12 @@ pub(super) async fn of_vhost(State(api): State<Api>, mut asked: Asked) -> Answer
 
 async fn show(api: &Api, asked: &Asked, all: bool) -> Answered {
     let vhost = &asked.place.vhost;
-    let mut now = api.overview(asked).await?;
+    let mut now = api
+        .overview(asked, if all { usize::MAX } else { MOST })
+        .await?;
     now.redrives.sort_by_key(|shown| shown.ended.is_some());
     let queues = &mut now.queues.dead_letter_queues;
     queues.retain(|of| !of.parking);
-    queues.sort_by_key(|of| Reverse((of.messages, of.dead_letters)));
     let name = vhost.to_string();
     let content = html! {
         p.renewed data-renew { "As of " (text::time(&now.status.as_of)) }
@@ -129,6 +128,11 @@ fn dead_letter_queues(vhost: &Vhost, now: &Overview, all: bool) -> Markup {
     let known = &now.queues;
     let queues = &known.dead_letter_queues;
     let shown = if all { queues.len() } else { MOST };
+    // What cannot be shown yet has a note.
+    let others = match all {
+        true => 0,
+        false => known.totals.0.saturating_sub(MOST),
+    };
     html! {
         @if queues.is_empty() && known.elsewhere.is_empty() {
             p { "No dead-letter queue is known that you may read. A queue is shown here once the proxy has seen a dead letter for it, or a queue that names it." }
@@ -141,8 +145,8 @@ fn dead_letter_queues(vhost: &Vhost, now: &Overview, all: bool) -> Markup {
                 tbody { @for of in queues.iter().take(shown) { (row(vhost, now, of)) } }
             }
         }
-        @if queues.len() > shown {
-            p.actions { a.button href="?all=true" { "Show all " (text::number(queues.len() as u64)) } }
+        @if others > 0 {
+            p.actions { "These have the most messages. " a.button href="?all=true" { "Show " (text::number(others as u64)) " more" } }
         }
         @if !known.elsewhere.is_empty() {
             p { "Dead letters went to these exchanges. It is not known to which queues they lead:" }

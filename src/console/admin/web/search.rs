@@ -1,6 +1,5 @@
 //! What the field in the header finds: the queue with that name, or where a text may be. No queue is browsed before somebody clicks.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use axum::extract::State;
@@ -34,8 +33,8 @@ pub(super) async fn show(State(api): State<Api>, mut asked: Asked) -> Answered {
         }
     }
     let shown = String::from_utf8_lossy(&typed).into_owned();
-    let mut dead = api.queues(&asked).await?.dead_letter_queues;
-    dead.sort_by_key(|of| Reverse(of.messages));
+    let found = api.queues(&asked, MOST).await?;
+    let (dead, all) = (found.dead_letter_queues, found.totals.0);
     let named = named(&api, &asked, &shown).await?;
     let is_id = typed.len() == 16 && typed.iter().all(u8::is_ascii_hexdigit);
     let query = paths::query([("body", &typed[..])]);
@@ -56,7 +55,7 @@ pub(super) async fn show(State(api): State<Api>, mut asked: Asked) -> Answered {
                 a href=(paths::messages(&place(&of.queue), &query)) { "messages with this text" }
                 @if is_id { ", " a href=(paths::message(&place(&of.queue), &shown, "")) { "the message with this id" } }
             } } }
-            @if dead.len() > MOST { p { "These are the largest " (MOST) " of " (dead.len()) "." } }
+            @if all > MOST { p { "These are the largest " (MOST) " of " (text::number(all as u64)) "." } }
         }
     };
     let trail = Trail::vhost(&vhost).then("search".to_owned(), paths::search(&vhost));
