@@ -1,4 +1,4 @@
-"""A cable between a proxy and its broker, which can be cut and mended."""
+"""A cable between a proxy and its broker, or a browser and a proxy, which can be cut and mended, or hold back the answers."""
 
 import contextlib
 import socket
@@ -10,6 +10,9 @@ class Cable:
 
     def __init__(self, broker, listen=lambda address=("127.0.0.1", 0): socket.create_server(address)):
         self._listen, self._broker, self._ends = listen, broker, []
+        self.passes = threading.Event()
+        """While it is not set, answers wait."""
+        self.passes.set()
         self.connections = 0
         """So many were opened."""
         self._open(listen())
@@ -42,13 +45,15 @@ class Cable:
                 continue
             self.connections += 1
             self._ends += [proxy, broker]
-            for source, sink in ((proxy, broker), (broker, proxy)):
-                threading.Thread(target=pump, args=(source, sink), daemon=True).start()
+            for source, sink, passes in ((proxy, broker, None), (broker, proxy, self.passes)):
+                threading.Thread(target=pump, args=(source, sink, passes), daemon=True).start()
 
 
-def pump(source, sink):
+def pump(source, sink, passes):
     with contextlib.suppress(OSError):
         while data := source.recv(1 << 16):
+            if passes:
+                passes.wait()
             sink.sendall(data)
     for end in (source, sink):
         _hang_up(end)

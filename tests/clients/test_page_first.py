@@ -1,21 +1,36 @@
-"""The first page in a real browser: whether something is wrong, and what; it renews itself, and is in nobody's way."""
+"""The first page in a real browser: whether something is wrong, and what; it renews itself, is in nobody's way, and says when it waits."""
+
+import re
 
 import pytest
 
+from cable import Cable
 from console import answer, management, of_vhost
 from lab import until
 from pages import LOOKS, fits, place
 
 
 @pytest.fixture
-def page(browser, own, request):
+def at_address(browser, own, request):
+    """Opens the first page there."""
     if own.via.broker is not request.config.brokers[-1]:
         pytest.skip("what a browser does is the same in front of each broker")
+    pages = []
+
+    def open(address):
+        login = own.via.broker.parameters.credentials
+        pages.append(browser.page("http://%s:%d%s" % (*address, place(own.via)), login.username, login.password))
+        return pages[-1]
+
+    yield open
+    for page in pages:
+        page.close()
+
+
+@pytest.fixture
+def page(at_address, own):
     own.restart(management_url=management(own.via), parked_retry="1s")
-    login = own.via.broker.parameters.credentials
-    page = browser.page("http://%s:%d%s" % (*own.proxy.admin, place(own.via)), login.username, login.password)
-    yield page
-    page.close()
+    return at_address(own.proxy.admin)
 
 
 LINK = "[...document.querySelectorAll('td[data-label=Queue] a')].find((one) => one.textContent === 'own-dead')"
@@ -87,6 +102,64 @@ def test_what_somebody_does_is_not_disturbed(page, own):
 def test_a_lost_connection_is_said(page, own):
     page.reads("Updated")
     own.proxy.stop()
-    page.reads("Connection lost, last answer")
+    page.reads("Connection lost: see whether the proxy runs. This page tries again, last answer")
     assert page.run("document.querySelector('[data-renew]').className").split() == ["renewed", "problem"]
     fits(page, "first-lost", LOOKS[:1])
+
+
+STATE = "[document.querySelector('main').className, document.querySelector('[data-renew]').className, document.querySelector('[data-renew]').textContent]"
+
+
+def waits(page):
+    """What it says once it is known that numbers are old."""
+    main, line, text = page.until(lambda: "stale" in (now := page.run(STATE) or [""])[0] and now, "old numbers are dimmed")
+    return line, text
+
+
+def test_an_answer_that_is_slow_is_waited_for_and_said(at_address, own):
+    slow = Cable(own.proxy.admin)
+    page = at_address(slow.address)
+    page.reads("Updated")
+    loaded = page.loaded
+    slow.passes.clear()
+    line, text = waits(page)
+    assert text.startswith("Waiting for an answer, last answer ") and line == "renewed", "it is no problem yet"
+    seconds = lambda: int(re.search(r"(\d+) s ago", page.text("[data-renew]"))[1])
+    before = seconds()
+    page.until(lambda: seconds() > before, "it moves while it waits")
+    # Somebody who goes on sees that the next page comes. (While it does, the browser lets nobody ask the old one.)
+    page.run("new MutationObserver(() => sessionStorage.shown = getComputedStyle(document.body, '::before').animationName).observe(document.body, { attributes: true }), 1")
+    page.click(".facts a", "list")
+    page.until(lambda: ("GET", place(own.via, "/queues")[1:]) in page.requests, "the next page is asked for")
+    slow.passes.set()
+    page.reads("Handled queues")
+    assert page.run("sessionStorage.shown") == "waits"
+    page.run("history.back(), 1")
+    page.reads("Updated")
+    page.until(lambda: "stale" not in page.run(STATE)[0], "as it was")
+    # Nothing comes for longer than the page waits.
+    slow.passes.clear()
+    page.reads("Waiting for an answer, last answer ")
+    page.reads("No answer for 30 s: see whether the proxy runs. This page tries again, last answer ")
+    assert waits(page)[0].split() == ["renewed", "problem"]
+    fits(page, "first-slow", LOOKS[:1])
+    slow.passes.set()
+    page.reads("Updated")
+    assert "stale" not in page.run(STATE)[0] and page.loaded > loaded
+
+
+def test_a_broker_that_does_not_answer_is_said(at_address, own):
+    """The proxy asks the broker who the user is."""
+    cable = Cable(own.address)
+    own.address = cable.address
+    own.restart(management_url=management(own.via))
+    page = at_address(own.proxy.admin)
+    page.reads("Updated")
+    cable.passes.clear()
+    line, text = waits(page)
+    assert text.startswith("Waiting for an answer, last answer ")
+    page.reads("No news: ", ", last answer ")
+    assert waits(page)[0].split() == ["renewed", "problem"]
+    cable.passes.set()
+    page.reads("Updated")
+    assert "stale" not in page.run(STATE)[0]

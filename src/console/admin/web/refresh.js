@@ -60,11 +60,13 @@ times();
 
 function renew() {
   const EVERY = 5000;
+  const SLOW = 2000;
   const main = document.querySelector("main");
   const line = () => main.querySelector("[data-renew]");
   let seen = [];
   let last = performance.now();
   let lost = "";
+  let asked = 0; // when, while there is no answer
   let pressed = false;
 
   /** Nothing moves under the hands of somebody who types, selects, clicks or is asked. */
@@ -72,9 +74,10 @@ function renew() {
     (main.contains(document.activeElement) && document.activeElement.matches("input, select, textarea"));
   const say = () => {
     const since = `${Math.round((performance.now() - last) / 1000)} s ago`;
-    line().textContent = lost ? `${lost}, last answer ${since}` : `Updated ${since}`;
+    const trouble = lost || (asked && performance.now() - asked > SLOW ? "Waiting for an answer" : "");
+    line().textContent = trouble ? `${trouble}, last answer ${since}` : `Updated ${since}`;
     line().classList.toggle("problem", Boolean(lost));
-    main.classList.toggle("stale", Boolean(lost));
+    main.classList.toggle("stale", Boolean(trouble));
   };
   const put = (fresh) => {
     const [old, parts] = [[...main.children], [...fresh.children]];
@@ -93,15 +96,18 @@ function renew() {
   };
   const next = async () => {
     if (!inUse()) {
+      asked = performance.now();
       try {
         const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(6 * EVERY) });
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
         lost = answer.ok ? "" : `No news: ${fresh?.querySelector("[role=alert]")?.textContent ?? answer.status}`;
         if (answer.ok) last = performance.now();
         if (answer.ok && !inUse()) put(fresh);
-      } catch {
-        lost = "Connection lost";
+      } catch (problem) {
+        const why = problem.name === "TimeoutError" ? "No answer for 30 s" : "Connection lost";
+        lost = `${why}: see whether the proxy runs. This page tries again`;
       }
+      asked = 0;
       say();
     }
     setTimeout(next, EVERY);

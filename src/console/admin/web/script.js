@@ -229,12 +229,14 @@ function watch(place) {
   const next = async () => {
     clearTimeout(timer);
     if (ended || document.hidden) return;
+    const slow = setTimeout(() => complain(new Error("Waiting for an answer: these numbers are old.")), 3000);
     try {
-      show(await ask(place.dataset.watch, "GET"));
+      show(await ask(place.dataset.watch, "GET", AbortSignal.timeout(30000)));
       complain();
     } catch (problem) {
       complain(problem);
     }
+    clearTimeout(slow);
     clearTimeout(timer);
     timer = setTimeout(next, 1000);
   };
