@@ -7,6 +7,8 @@ import json
 import re
 import socket
 import struct
+import subprocess
+import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -77,9 +79,19 @@ def test_what_the_management_api_prints_is_imported(scene):
     headers = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode(), "Content-Type": "application/json"}
     with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="POST"), timeout=DEADLINE) as answer:
         printed = answer.read().decode()
-    assert imported(scene, printed, same) == (0, "imported  1\nleft      0\nunsure    0\n", "")
+    one = (0, "imported  1\nleft      0\nunsure    0\n", "")
+    assert imported(scene, printed, same) == one
+    count = 1
+    if not scene.via.broker.is_4x:  # RabbitMQ 4 does not bring this rabbitmqadmin any more
+        host, port = management(scene.via).split("@")[1].split(":")
+        with urllib.request.urlopen(f"http://{host}:{port}/cli/rabbitmqadmin", timeout=DEADLINE) as tool:
+            words = [sys.executable, "-", "-H", host, "-P", port, "-V", scene.via.vhost, "get", f"queue={queue}", "count=5", "-f", "raw_json"]
+            printed = subprocess.run(words, input=tool.read(), stdout=subprocess.PIPE, check=True, timeout=DEADLINE).stdout.decode()
+        scene.has(queue, 1)
+        assert imported(scene, printed, same, "-") == one
+        count = 2
     scene.has(queue, 1)
-    assert read(scene, same, 1) == read(scene, queue, 1)
+    assert read(scene, same, count) == count * read(scene, queue, 1)
     code, _, said = imported(scene, printed.replace('"payload"', '"pay"'), same)
     assert (code, said) == (1, "dlx-proxy: message 1: it has no payload\n")
 

@@ -39,7 +39,7 @@ pub(super) async fn import(
     file: Option<&Path>,
     printing: &Printing,
 ) -> Result<(Said, Outcome), Failed> {
-    let mut lines: Box<dyn BufRead> = match file {
+    let mut lines: Box<dyn BufRead> = match file.filter(|path| *path != Path::new("-")) {
         Some(path) => Box::new(BufReader::new(File::open(path).map_err(Failed::NoFile)?)),
         None => Box::new(io::stdin().lock()),
     };

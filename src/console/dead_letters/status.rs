@@ -165,12 +165,10 @@ pub async fn watch(client: &Client, asked: &Watch) -> Result<(Said, Outcome), Fa
 
 fn in_one_line(answer: &Value, screen: Screen) -> String {
     let first = answer["problems"][0]["says"].as_str().unwrap_or_default();
-    let dead = counts(&answer["dead-letters"]);
-    format!(
-        "{} {} Dead letters: {dead}. Ctrl-C ends.",
-        sentence(answer, screen),
-        plain::line(first)
-    )
+    let dead = format!("Dead letters: {}.", counts(&answer["dead-letters"]));
+    let parts = [sentence(answer, screen), plain::line(first), dead];
+    let parts = parts.into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(" ") + " Ctrl-C ends."
 }
 
 async fn follow(
