@@ -1,10 +1,14 @@
 """The dead-letter queues that a proxy knows, and how it handles each queue: by the API, by the command line, and as metrics. What cannot be known is absent."""
 
+import contextlib
 import json
+import os
+import pty
 import re
 import select
 import signal
 import subprocess
+import termios
 
 from console import answer, ask, command, management, of_vhost, typed
 from lab import DEADLINE, until
@@ -153,3 +157,28 @@ def test_status_says_how_it_is_and_watch_what_dies(own):
         finally:
             watch.kill()
     assert json.loads(status("-o", "json")[1])["healthy"] is True
+
+
+def test_a_password_that_is_missing_is_asked_for_on_a_terminal(own):
+    words = typed(own, "--username", "all-rights", group="status")
+    del words["env"]["DLX_PROXY_PASSWORD"]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(words["args"][0], words["args"], words["env"])
+    shown = b""
+
+    def read():
+        nonlocal shown
+        if select.select([terminal], [], [], 0.1)[0]:
+            with contextlib.suppress(OSError):  # it has ended
+                shown += os.read(terminal, 1 << 16)
+        return shown
+
+    is_hidden = lambda: not termios.tcgetattr(terminal)[3] & termios.ECHO
+    try:
+        until(lambda: read() == b"Password of all-rights: " and is_hidden(), lambda: shown)
+        os.write(terminal, b"secret\n")
+        _, status = until(lambda: read() and (ended := os.waitpid(child, os.WNOHANG))[0] and ended, lambda: shown)
+    finally:
+        os.close(terminal)  # which ends it if it goes on
+    assert status == 0 and b"redrives" in shown and b"secret" not in shown, shown
