@@ -54,6 +54,15 @@ pub(super) fn render(properties: &[u8]) -> String {
     out
 }
 
+/// The private history of these headers, as a string.
+pub(super) fn written(properties: &[u8]) -> String {
+    let properties = Properties::parse(properties).unwrap();
+    match compact::write(Table(properties.headers().unwrap())) {
+        Some(text) => text.escape_ascii().to_string(),
+        None => "as a table".to_owned(),
+    }
+}
+
 /// A member of a table. Of the headers that wait in it their names are enough.
 fn member(field: Field<'_>) -> String {
     let name = quoted(field.name);
