@@ -35,7 +35,7 @@ release-check: ## build it again in another folder: are dist/ and that the same 
 
 # === test it
 
-.PHONY: check test soak setup fmt fmt-check lint doc quick unit fuzz simulate broker differential generated faults faults-once cluster cluster-once clients languages coverage bench bench-once pairs deploy-check container-test kubernetes-test monitoring-test audit screenshots readability
+.PHONY: check test soak setup fmt fmt-check lint doc quick unit fuzz simulate broker differential generated faults faults-once cluster cluster-once clients languages coverage bench bench-fleet bench-once pairs deploy-check container-test kubernetes-test monitoring-test audit screenshots readability
 check: fmt lint quick ## the inner loop, in two minutes: format, lints, all tests that need no broker
 test: ## everything that CI checks
 	@tests/lab/test.sh
@@ -103,12 +103,14 @@ languages: setup ## one script by client libraries of five languages, direct and
 	$(WITH_BROKERS) --middle python -m pytest -p no:cacheprovider tests/languages
 coverage: setup ## which lines of the sessions and the dead-letter rules no test runs; fails below 90 %
 	tests/lab/coverage.sh
-bench: setup ## rates and latencies beside direct use and haproxy; clients that never wait, and a bare relay, on the oldest broker too
-	DLX_TEST_SCHEDULERS=$$(nproc) $(WITH_BROKERS) sh -c "$(CARGO) bench --bench '*' && { test -n '$(BENCH_BROKER)' || BENCH_BROKER=oldest $(CARGO) bench --bench load -- unpaced relay; }"
-pairs: setup ## the proxy of another revision beside this one, in turns: OLD=REV, ROUNDS=10, SCENES="throughput dead"
+bench: setup ## what the proxy costs, beside direct use, haproxy and a bare relay, on the oldest and the newest broker: 20 minutes; UPDATE=1 writes docs/performance.md
+	DLX_TEST_SCHEDULERS=$$(nproc) BENCH_PAGE=$(if $(UPDATE),$(CURDIR)/docs/performance.md) $(WITH_BROKERS) $(CARGO) bench --bench load
+bench-fleet: setup ## up to 200 proxies in front of one broker with its management API: the figures of docs/sizing.md
+	BENCH_BROKER=newest $(WITH_BROKERS) --plugins rabbitmq_management $(CARGO) bench --bench load
+pairs: setup ## the proxy of another revision beside this one, in turns: OLD=REV, ROUNDS=10, SCENES="throughput nack"
 	OLD=$(OLD) ROUNDS=$(ROUNDS) SCENES="$(SCENES)" tests/lab/pairs.sh
-bench-once: setup ## every benchmark once, small and unoptimised, so that none rots; no figure is judged
-	BENCH_SMALL=1 $(WITH_BROKERS) $(CARGO) bench --profile dev --bench '*'
+bench-once: setup ## every scene once, small and unoptimised, so that none rots; no figure is judged
+	BENCH_SMALL=1 BENCH_BROKER=newest $(WITH_BROKERS) --plugins rabbitmq_management $(CARGO) bench --profile dev --bench load
 kubernetes-test: setup ## chart and manifests, rendered and validated; their Pods run by hand, where namespaces can be made. UPDATE=1 writes deploy/kubernetes
 	$(CARGO) build
 	$(WITH_BROKERS) python -m pytest tests/kubernetes

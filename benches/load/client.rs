@@ -12,12 +12,9 @@ use bytes::Bytes;
 use dlx_proxy::amqp::content::Content;
 use dlx_proxy::amqp::frame::{self, Front, Head, Kind};
 use dlx_proxy::amqp::ids::{ChannelId, DeliveryTag};
-use dlx_proxy::amqp::method::{
-    Close, Deliver, MethodId, QueueDeclare, QueueDeclareOk, Settle, Start, Tune,
-};
+use dlx_proxy::amqp::method::{Close, Deliver, MethodId, Settle, Tune};
 use dlx_proxy::amqp::reply;
-use dlx_proxy::amqp::table::{Table, TableBuilder};
-use dlx_proxy::amqp::version::Version;
+use dlx_proxy::amqp::table::TableBuilder;
 
 use crate::calls::{self, Call};
 use crate::settings::Address;
@@ -39,8 +36,6 @@ pub(crate) struct Connection {
     out: Vec<u8>,
     /// The delivery whose content is coming.
     delivering: DeliveryTag,
-    /// `server-properties.version` of the broker.
-    pub(crate) version: String,
 }
 
 /// Writes to the socket of a connection.
@@ -95,7 +90,6 @@ impl Connection {
             until: 0,
             out: Vec::with_capacity(64 * 1024),
             delivering: DeliveryTag(0),
-            version: String::new(),
         };
         connection
             .log_in(address)
@@ -106,11 +100,7 @@ impl Connection {
     fn log_in(&mut self, address: &Address) -> anyhow::Result<()> {
         self.out.extend_from_slice(&frame::PROTOCOL);
         self.flush()?;
-        let start = self.expect(MethodId::CONNECTION_START)?;
-        let properties = Table(Start::parse(&start)?.server_properties);
-        if let Some(version) = properties.get(b"version")?.and_then(|v| v.as_longstr()) {
-            self.version = String::from_utf8_lossy(version).into_owned();
-        }
+        self.expect(MethodId::CONNECTION_START)?;
         let start_ok = calls::start_ok(&[], &address.user, &address.password);
         let mut tune = Tune::parse(&self.call(ChannelId::CONNECTION, start_ok)?)?;
         // No heartbeats: they would be noise in the figures.
@@ -159,6 +149,11 @@ impl Connection {
     /// The same socket for a second thread, which writes while this one reads.
     pub(crate) fn writer(&self) -> anyhow::Result<Writer> {
         Ok(Writer(self.stream.try_clone()?))
+    }
+
+    /// The same, for whoever shuts it.
+    pub(crate) fn socket(&self) -> anyhow::Result<TcpStream> {
+        Ok(self.stream.try_clone()?)
     }
 
     /// Whether a whole frame waits, so that [`Connection::event`] may not block.
@@ -238,34 +233,15 @@ impl Connection {
         }
     }
 
-    /// `queue.declare`; returns how many messages are ready in it.
+    /// `queue.declare`. `bits`: of `QueueDeclare`.
     pub(crate) fn declare(
         &mut self,
         queue: &str,
         bits: u8,
         arguments: TableBuilder,
-    ) -> anyhow::Result<u32> {
+    ) -> anyhow::Result<()> {
         let call = calls::declare_queue(queue, bits, &arguments.finish());
-        let ok = self.call(CHANNEL, call)?;
-        Ok(QueueDeclareOk::parse(&ok)?.message_count)
-    }
-
-    /// How many messages are ready in a queue.
-    pub(crate) fn count(&mut self, queue: &str) -> anyhow::Result<u64> {
-        let count = self.declare(queue, QueueDeclare::PASSIVE, TableBuilder::default())?;
-        Ok(u64::from(count))
-    }
-
-    /// Whether its quorum queues can delay what is returned: from 4.3 on.
-    pub(crate) fn has_retries(&self) -> bool {
-        Version::parse(self.version.as_bytes()) >= Some(Version(4, 3, 0))
-    }
-
-    /// A durable fanout exchange, and a queue bound to it.
-    pub(crate) fn fanout(&mut self, exchange: &str, queue: &str) -> anyhow::Result<()> {
-        let declare = calls::declare_fanout(exchange, QueueDeclare::DURABLE);
-        self.call(CHANNEL, declare)?;
-        self.call(CHANNEL, calls::bind(queue, exchange)).map(drop)
+        self.call(CHANNEL, call).map(drop)
     }
 
     /// Deletes a queue; that it does not exist is fine.
@@ -333,6 +309,17 @@ pub(crate) fn publish(out: &mut Vec<u8>, queue: &str, message: Message<'_>, numb
         body: Bytes::from(body),
     };
     calls::publish(out, CHANNEL, ("", queue), &content, 0);
+}
+
+/// Of a classic queue, which may have a target behind the default exchange.
+pub(crate) fn arguments(target: Option<&str>) -> TableBuilder {
+    let mut arguments = TableBuilder::default();
+    arguments.longstr(b"x-queue-type", b"classic");
+    if let Some(target) = target {
+        arguments.longstr(b"x-dead-letter-exchange", b"");
+        arguments.longstr(b"x-dead-letter-routing-key", target.as_bytes());
+    }
+    arguments
 }
 
 /// Appends an ack of what a confirm names, where deliveries and publishes have the same numbers.

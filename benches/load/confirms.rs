@@ -7,9 +7,6 @@ use dlx_proxy::amqp::method::Settle;
 
 use crate::client::{Connection, Event};
 
-/// How many publications may be unconfirmed.
-pub(crate) const WINDOW: usize = 1_024;
-
 /// Which publications have not been confirmed. Confirms may come out of order and for several at once.
 #[derive(Default)]
 pub(crate) struct Unconfirmed {
@@ -30,6 +27,9 @@ impl Unconfirmed {
         // Tags begin with 1.
         let index = settle.delivery_tag.0.saturating_sub(self.first + 1) as usize;
         let from = if settle.multiple { 0 } else { index };
+        while self.done.len() <= index {
+            self.published();
+        }
         for done in self.done.iter_mut().take(index + 1).skip(from) {
             *done = true;
         }
@@ -37,6 +37,11 @@ impl Unconfirmed {
             self.done.pop_front();
             self.first += 1;
         }
+    }
+
+    /// How many of the first ones are all confirmed.
+    pub(crate) fn confirmed_in_order(&self) -> u64 {
+        self.first
     }
 
     /// How many are between the oldest that is not confirmed and the newest.

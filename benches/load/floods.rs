@@ -1,25 +1,28 @@
-//! One client misbehaves; what do the others notice? Their latency, on connections of their own, under the same flood through each route.
+//! One client misbehaves; what do the others notice? Their latency, on connections of their own, under the same flood through each way.
 
-use std::fmt;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
 use dlx_proxy::amqp::content::Content;
 use dlx_proxy::amqp::frame;
 use dlx_proxy::amqp::ids::ChannelId;
 use dlx_proxy::amqp::method::QueueDeclare;
-use dlx_proxy::amqp::table::TableBuilder;
 
 use crate::calls;
-use crate::client::{self, Connection, Message, Settlement};
-use crate::pass_through;
-use crate::process::Route;
-use crate::settings::{Address, Scale};
+use crate::client::{self, Connection, Message, Settlement, arguments};
+use crate::encrypted;
+use crate::lab::{Lab, Way};
+use crate::redrives;
+use crate::report::{Figure, Figures};
+use crate::settings::Address;
+use crate::stream::join;
+use crate::traffic::paced;
 
+/// Messages per second of the others.
+pub(crate) const RATE: u64 = 2_000;
 /// Connections a minute that are opened and dropped.
 const A_MINUTE: u32 = 10_000;
 /// Consumers that never read.
@@ -40,78 +43,58 @@ pub(crate) enum Flood {
     Rejects,
     /// Consumers that do not read, of a queue that is filled all the time.
     Deaf,
-}
-
-// === impl Flood ===
-
-impl Flood {
-    pub(crate) const ALL: [Flood; 5] = [
-        Flood::None,
-        Flood::Connections,
-        Flood::Declares,
-        Flood::Rejects,
-        Flood::Deaf,
-    ];
-
-    fn run(self, route: &Route, direct: &Address, going: &Going) -> anyhow::Result<()> {
-        let queue = format!("bench.{self}.{}.{}", route.name, std::process::id());
-        match self {
-            Flood::None => Ok(()),
-            Flood::Connections => connections(&route.address, going),
-            Flood::Declares => declares(&route.address, &queue, going),
-            Flood::Rejects => rejects(&route.address, &queue, going),
-            Flood::Deaf => deaf(&route.address, direct, &queue, going),
-        }
-    }
-}
-
-impl fmt::Display for Flood {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Flood::None => "in peace",
-            Flood::Connections => "connections",
-            Flood::Declares => "declares",
-            Flood::Rejects => "rejects",
-            Flood::Deaf => "never reading",
-        })
-    }
+    /// TLS handshakes that end before AMQP begins.
+    Handshakes,
+    /// Dead letters that are sent back; by a relay where there is no proxy. Perhaps so many a second.
+    Redrive(Option<u64>),
 }
 
 /// Whether the flood goes on, and how much of it there was.
 #[derive(Default)]
-struct Going {
+pub(crate) struct Going {
     over: AtomicBool,
     times: AtomicU64,
 }
 
 impl Going {
-    fn on(&self) -> bool {
+    pub(crate) fn on(&self) -> bool {
         self.times.fetch_add(1, Ordering::Relaxed);
         !self.over.load(Ordering::Relaxed)
     }
 }
 
-/// Median and 99th percentile of the others' latency in microseconds, and how often a second the flood did what it does.
-pub(crate) fn run(
-    route: &Route,
-    direct: &Route,
-    flood: Flood,
-    scale: &Scale,
-) -> anyhow::Result<Vec<f64>> {
-    let going = Going::default();
-    thread::scope(|scope| {
-        let begun = Instant::now();
-        let flooding = scope.spawn(|| flood.run(route, &direct.address, &going));
-        let latency = pass_through::latency(route, scale);
-        let times = going.times.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
-        going.over.store(true, Ordering::Relaxed);
-        let flooded = flooding.join().map_err(|_| anyhow!("the flood panicked"))?;
-        let mut figures = latency?;
-        flooded?;
-        figures.truncate(2);
-        figures.push(times);
-        Ok(figures)
-    })
+// === impl Flood ===
+
+impl Flood {
+    pub(crate) fn run(self, lab: &Lab<'_>, way: Way) -> anyhow::Result<Figures> {
+        let route = lab.route(way)?;
+        let going = Going::default();
+        thread::scope(|scope| {
+            let begun = Instant::now();
+            let flooding = scope.spawn(|| self.flood(lab, way, &going));
+            let latency = paced(RATE).run(lab, route);
+            let times = going.times.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
+            going.over.store(true, Ordering::Relaxed);
+            join(flooding)?;
+            let mut figures = latency?;
+            figures.push((Figure::Floods, times));
+            Ok(figures)
+        })
+    }
+
+    fn flood(self, lab: &Lab<'_>, way: Way, going: &Going) -> anyhow::Result<()> {
+        let route = lab.route(way)?;
+        let queue = format!("bench.flood.{}", route.address.port);
+        match self {
+            Flood::None => Ok(()),
+            Flood::Connections => connections(&route.address, going),
+            Flood::Declares => declares(&route.address, &queue, going),
+            Flood::Rejects => rejects(&route.address, &queue, going),
+            Flood::Deaf => deaf(&route.address, &lab.broker.address, &queue, going),
+            Flood::Handshakes => encrypted::handshakes(lab, route, going),
+            Flood::Redrive(rate) => redrives::back_and_forth(lab, way, rate, going),
+        }
+    }
 }
 
 fn connections(address: &Address, going: &Going) -> anyhow::Result<()> {
@@ -134,17 +117,6 @@ fn connections(address: &Address, going: &Going) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Of a classic queue, which may have a target behind the default exchange.
-pub(crate) fn arguments(target: Option<&str>) -> TableBuilder {
-    let mut arguments = TableBuilder::default();
-    arguments.longstr(b"x-queue-type", b"classic");
-    if let Some(target) = target {
-        arguments.longstr(b"x-dead-letter-exchange", b"");
-        arguments.longstr(b"x-dead-letter-routing-key", target.as_bytes());
-    }
-    arguments
 }
 
 fn declares(address: &Address, queue: &str, going: &Going) -> anyhow::Result<()> {

@@ -5,12 +5,13 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
 use crate::client::Connection;
-use crate::settings::{Address, Settings};
+use crate::settings::{Address, Broker, Settings};
 
 /// The proxy's `prefix`: what it makes on the broker is told apart from that of a proxy in use, and deleted at the end.
 pub(crate) const PREFIX: &str = "dlx-proxy-bench";
@@ -20,8 +21,6 @@ const START: Duration = Duration::from_secs(60);
 
 /// A way to the broker.
 pub(crate) struct Route {
-    /// How the tables call it.
-    pub(crate) name: &'static str,
     /// Where clients connect.
     pub(crate) address: Address,
     /// What is in between.
@@ -30,49 +29,35 @@ pub(crate) struct Route {
 
 /// A proxy that we started.
 pub(crate) struct Process {
+    name: String,
     child: Child,
     log: PathBuf,
     /// The port of dlx-proxy's admin server.
     admin: Option<u16>,
+    /// Where it takes connections; those of the bench may get there through something else.
+    pub(crate) port: u16,
 }
 
 /// A directory for configuration and logs.
 pub(crate) struct Scratch(PathBuf);
 
-// === impl Route ===
+/// What every process needs to know.
+pub(crate) struct Site<'s> {
+    pub(crate) settings: &'s Settings,
+    pub(crate) broker: &'s Broker,
+    pub(crate) scratch: Scratch,
+}
 
-impl Route {
-    /// No proxy at all.
-    pub(crate) fn direct(settings: &Settings) -> Route {
-        Route {
-            name: "direct",
-            address: settings.broker.clone(),
-            process: None,
-        }
-    }
+type Environment<'a> = &'a [(&'a str, String)];
 
-    /// haproxy in TCP mode, with its defaults.
-    pub(crate) fn haproxy(settings: &Settings, scratch: &Scratch) -> anyhow::Result<Route> {
-        let port = free_port()?;
-        let listener = format!(
-            "listen amqp\n  bind 127.0.0.1:{port}\n  server broker {}\n",
-            settings.broker
-        );
-        Route::haproxy_with("haproxy", port, &listener, settings, scratch)
-    }
+// === impl Site ===
 
-    /// One that listens as it is told. `port`: where it takes clients.
-    pub(crate) fn haproxy_with(
-        name: &'static str,
-        port: u16,
-        listeners: &str,
-        settings: &Settings,
-        scratch: &Scratch,
-    ) -> anyhow::Result<Route> {
-        let threads = settings.haproxy_threads.map_or(String::new(), |threads| {
-            format!("global\n  nbthread {threads}\n")
-        });
-        let configuration = scratch.file(&format!("{name}.cfg"));
+impl Site<'_> {
+    /// haproxy in TCP mode, with its defaults. `port`: where it takes clients.
+    pub(crate) fn haproxy(&self, name: &str, port: u16, listeners: &str) -> anyhow::Result<Route> {
+        let threads = self.settings.haproxy_threads.as_ref();
+        let threads = threads.map_or(String::new(), |n| format!("global\n  nbthread {n}\n"));
+        let configuration = self.scratch.file(&format!("{name}.cfg"));
         fs::write(
             &configuration,
             format!(
@@ -81,49 +66,32 @@ impl Route {
         )?;
         let mut command = Command::new(haproxy_binary());
         command.arg("-db").arg("-f").arg(configuration);
-        Route::start(name, settings.broker.at(port), command, None, scratch)
+        self.start(name, port, command, None)
     }
 
-    /// The proxy that all this is about.
-    pub(crate) fn dlx_proxy(settings: &Settings, scratch: &Scratch) -> anyhow::Result<Route> {
-        Route::dlx_proxy_with("dlx-proxy", &[], settings, scratch)
-    }
-
-    /// The same under another name, with settings in its environment.
-    pub(crate) fn dlx_proxy_with(
-        name: &'static str,
-        environment: &[(&str, String)],
-        settings: &Settings,
-        scratch: &Scratch,
+    /// A dlx-proxy. `prefix`: its setting, and its name here.
+    pub(crate) fn dlx_proxy(
+        &self,
+        binary: &Path,
+        prefix: &str,
+        environment: Environment<'_>,
     ) -> anyhow::Result<Route> {
         let port = free_port()?;
         let own = [
-            ("DLX_PROXY_UPSTREAM", settings.url.clone()),
+            ("DLX_PROXY_UPSTREAM", self.broker.url.clone()),
             ("DLX_PROXY_LISTEN", format!("127.0.0.1:{port}")),
+            ("DLX_PROXY_PREFIX", prefix.to_owned()),
         ];
-        Route::dlx_proxy_at(name, port, &[&own, environment].concat(), settings, scratch)
+        self.dlx_proxy_at(binary, prefix, port, &[&own, environment].concat())
     }
 
     /// One whose settings say where it listens, and to which broker it connects. `port`: where it takes clients.
     pub(crate) fn dlx_proxy_at(
-        name: &'static str,
-        port: u16,
-        environment: &[(&str, String)],
-        settings: &Settings,
-        scratch: &Scratch,
-    ) -> anyhow::Result<Route> {
-        let binary = &settings.binary;
-        Route::dlx_proxy_of(binary, name, port, environment, settings, scratch)
-    }
-
-    /// The same of another binary.
-    pub(crate) fn dlx_proxy_of(
+        &self,
         binary: &Path,
-        name: &'static str,
+        name: &str,
         port: u16,
-        environment: &[(&str, String)],
-        settings: &Settings,
-        scratch: &Scratch,
+        environment: Environment<'_>,
     ) -> anyhow::Result<Route> {
         let admin = free_port()?;
         let mut command = Command::new(binary);
@@ -134,26 +102,20 @@ impl Route {
             // Not settings of the proxy, which refuses what it does not know. Real ones (DLX_PROXY_INTAKE_QUEUE_TYPE, …) pass.
             .env_remove("DLX_TEST_BROKERS")
             .env_remove("DLX_TEST_PROXY")
-            .env("DLX_PROXY_PREFIX", PREFIX)
-            .env("DLX_PROXY_MODE", &settings.mode)
+            .env("DLX_PROXY_MODE", &self.settings.mode)
             .envs(environment.iter().map(|(key, value)| (key, value)));
-        Route::start(
-            name,
-            settings.broker.at(port),
-            command,
-            Some(admin),
-            scratch,
-        )
+        self.start(name, port, command, Some(admin))
     }
 
     fn start(
-        name: &'static str,
-        address: Address,
+        &self,
+        name: &str,
+        port: u16,
         mut command: Command,
         admin: Option<u16>,
-        scratch: &Scratch,
     ) -> anyhow::Result<Route> {
-        let log = scratch.file(&format!("{name}.log"));
+        let address = self.broker.address.at(port);
+        let log = self.scratch.file(&format!("{name}.log"));
         let output = File::create(&log)?;
         let child = command
             .stdin(Stdio::null())
@@ -161,7 +123,13 @@ impl Route {
             .stderr(output)
             .spawn()
             .with_context(|| format!("{name}: cannot start {:?}", command.get_program()))?;
-        let mut process = Process { child, log, admin };
+        let mut process = Process {
+            name: name.to_owned(),
+            child,
+            log,
+            admin,
+            port,
+        };
         let begun = Instant::now();
         loop {
             let refused = match Connection::open(&address) {
@@ -179,35 +147,41 @@ impl Route {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(Route {
-            name,
             address,
             process: Some(process),
         })
     }
+}
 
-    /// CPU time that the proxy has used; zero for no proxy.
-    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
-        self.process
-            .as_ref()
-            .map_or(Ok(Duration::ZERO), Process::cpu)
+// === impl Route ===
+
+impl Route {
+    /// No proxy at all.
+    pub(crate) fn direct(broker: &Broker) -> Route {
+        Route {
+            address: broker.address.clone(),
+            process: None,
+        }
+    }
+
+    /// Seconds of processor time that the proxy has used; not a number where there is none.
+    pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
+        let process = self.process.as_ref();
+        process.map_or(Ok(f64::NAN), |process| cpu(process.child.id()))
     }
 }
 
 // === impl Process ===
 
 impl Process {
-    fn cpu(&self) -> anyhow::Result<Duration> {
-        cpu(self.child.id())
-    }
-
     /// The memory that it has now, in bytes.
     pub(crate) fn memory(&self) -> anyhow::Result<f64> {
-        self.status("VmRSS:")
+        memory(self.child.id(), "VmRSS:")
     }
 
     /// The most memory that it has had since it began, or since [`Process::forget_peak`], in bytes.
     pub(crate) fn peak_memory(&self) -> anyhow::Result<f64> {
-        self.status("VmHWM:")
+        memory(self.child.id(), "VmHWM:")
     }
 
     /// The most memory that it has had is what it has now.
@@ -218,25 +192,17 @@ impl Process {
         )?)
     }
 
-    fn status(&self, name: &str) -> anyhow::Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let value = status.lines().find_map(|line| line.strip_prefix(name));
-        let kilobytes = value.and_then(|value| value.trim().split(' ').next());
-        let kilobytes: f64 = kilobytes.context(name.to_owned())?.parse()?;
-        Ok(kilobytes * 1024.0)
+    /// Its name and how many threads it has.
+    pub(crate) fn about(&self) -> anyhow::Result<String> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()))?.count();
+        Ok(format!("{} has {threads} threads", self.name))
     }
 
-    /// How many threads it has.
-    pub(crate) fn threads(&self) -> anyhow::Result<String> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let threads = status
-            .lines()
-            .find_map(|line| line.strip_prefix("Threads:"));
-        Ok(threads.unwrap_or("?").trim().to_owned())
-    }
-
-    /// Waits until dlx-proxy says that its links are up.
+    /// Waits until dlx-proxy says that its links are up; haproxy has none.
     pub(crate) fn wait_ready(&self) -> anyhow::Result<()> {
+        if self.admin.is_none() {
+            return Ok(());
+        }
         let begun = Instant::now();
         loop {
             let answer = match self.get("/readyz") {
@@ -249,11 +215,6 @@ impl Process {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-    }
-
-    /// How many dead letters dlx-proxy says that it has published.
-    pub(crate) fn dead_lettered(&self) -> anyhow::Result<f64> {
-        self.sum("dlx_proxy_messages_dead_lettered_total", "")
     }
 
     /// How many returned messages it has sent away to wait.
@@ -275,18 +236,14 @@ impl Process {
         self.ask("GET", path, "")
     }
 
-    /// The answer of its admin port, with its head. `headers`: further ones, each with its line break.
+    /// The answer of its admin port, see [`ask`].
     pub(crate) fn ask(&self, method: &str, path: &str, headers: &str) -> anyhow::Result<String> {
-        let port = self.admin.context("it has no admin port")?;
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(START))?;
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{headers}\r\n"
-        )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        ask(
+            self.admin.context("it has no admin port")?,
+            method,
+            path,
+            headers,
+        )
     }
 
     /// The end of its log, for an error message.
@@ -308,26 +265,49 @@ impl Drop for Process {
     }
 }
 
-/// utime + stime of a process, all threads. Ticks are 1/100 s on every Linux that this runs on (USER_HZ).
-pub(crate) fn cpu(pid: u32) -> anyhow::Result<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The command's name may hold spaces and brackets; the fields behind it begin with the third (proc(5)).
-    let (_, fields) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
-    let ticks: u64 = fields
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .map(|field| field.parse::<u64>())
-        .sum::<Result<_, _>>()?;
-    Ok(Duration::from_millis(ticks * 10))
+/// The answer of a local port, with its head. `headers`: further ones, each with its line break.
+pub(crate) fn ask(port: u16, method: &str, path: &str, headers: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(START))?;
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{headers}\r\n"
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// A figure of /proc/PID/status, in bytes.
+pub(crate) fn memory(pid: u32, name: &str) -> anyhow::Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let value = status.lines().find_map(|line| line.strip_prefix(name));
+    let kilobytes = value.and_then(|value| value.trim().split(' ').next());
+    let kilobytes: f64 = kilobytes.context(name.to_owned())?.parse()?;
+    Ok(kilobytes * 1024.0)
+}
+
+/// Seconds that the threads of a process have run. Those that have ended are missing, but nothing that is measured here ends any.
+pub(crate) fn cpu(pid: u32) -> anyhow::Result<f64> {
+    let mut nanos = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // Exact, where /proc/PID/stat counts ticks.
+        let statistics = fs::read_to_string(thread?.path().join("schedstat"))?;
+        nanos += statistics
+            .split(' ')
+            .next()
+            .context("schedstat")?
+            .parse::<u64>()?;
+    }
+    Ok(nanos as f64 / 1e9)
 }
 
 // === impl Scratch ===
 
 impl Scratch {
     /// Makes it.
-    pub(crate) fn new() -> anyhow::Result<Scratch> {
-        let path = std::env::temp_dir().join(format!("{PREFIX}-{}", std::process::id()));
+    pub(crate) fn new(name: &str) -> anyhow::Result<Scratch> {
+        let path = std::env::temp_dir().join(format!("{PREFIX}-{}-{name}", std::process::id()));
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
         Ok(Scratch(path))
     }
@@ -361,7 +341,16 @@ fn haproxy_binary() -> &'static Path {
     }
 }
 
-/// A port that is free now. haproxy cannot say which one it was given, so both are told.
+/// A port that is free now, below those that outgoing connections take. haproxy cannot say which one it was given, so both are told.
 pub(crate) fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // tests/lab takes what is above 20,000.
+    let first = std::process::id() as u16 % 5_000;
+    for _ in 0..10_000 {
+        let port = 10_000 + (first + NEXT.fetch_add(1, Relaxed)) % 10_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free port between 10,000 and 20,000")
 }

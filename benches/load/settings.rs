@@ -1,22 +1,19 @@
-//! What to measure, how much of it, and on which broker: environment and arguments, read once.
+//! What to measure, how much of it, and on which brokers: environment and arguments, read once.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
+use dlx_proxy::amqp::version::Version;
 use lapin::uri::AMQPUri;
+
+use crate::process;
 
 /// What the environment and the command line ask for.
 pub(crate) struct Settings {
-    /// The broker.
-    pub(crate) broker: Address,
-    /// Its URL, for the proxy's `--upstream`.
-    pub(crate) url: String,
-    /// Its process, if it is one of the lab's.
-    pub(crate) broker_pid: Option<u32>,
-    /// The same broker with TLS, if it is one of the lab's.
-    pub(crate) encrypted: Option<Encrypted>,
+    /// The oldest first. Scenes that run on one broker run on the last.
+    pub(crate) brokers: Vec<Broker>,
     /// The proxy's binary.
     pub(crate) binary: PathBuf,
     /// Another one, to be compared with it and nothing else.
@@ -24,19 +21,29 @@ pub(crate) struct Settings {
     /// Its `mode`.
     pub(crate) mode: String,
     /// haproxy's `nbthread`; none leaves its default, one per core.
-    pub(crate) haproxy_threads: Option<u16>,
+    pub(crate) haproxy_threads: Option<String>,
     /// How much.
     pub(crate) scale: Scale,
-    /// Messages of one redrive.
-    pub(crate) redriven: u64,
-    /// Idle connections.
-    pub(crate) connections: u64,
-    /// Messages that wait for their retry.
-    pub(crate) waiting: u64,
     /// True for `BENCH_SMALL`: everything runs once, and no figure means anything.
     pub(crate) small: bool,
+    /// Where the tables go, too.
+    pub(crate) page: Option<PathBuf>,
     /// Only scenes whose name contains one of these words; none: all.
-    only: Vec<String>,
+    pub(crate) only: Vec<String>,
+}
+
+/// One of the brokers.
+pub(crate) struct Broker {
+    pub(crate) version: String,
+    pub(crate) address: Address,
+    /// The same, for the proxy's `--upstream`.
+    pub(crate) url: String,
+    /// Its process, if it is one of the lab's.
+    pub(crate) pid: Option<u32>,
+    /// The same broker with TLS, if it is one of the lab's.
+    pub(crate) encrypted: Option<Encrypted>,
+    /// Its management API, if the lab has one.
+    pub(crate) management: Option<String>,
 }
 
 /// The broker's port with TLS.
@@ -67,88 +74,62 @@ pub(crate) struct Address {
 /// How much is measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
-    /// How often every path has its turn.
+    /// How often every way has its turn.
     pub(crate) rounds: usize,
-    /// Messages of one throughput run.
-    pub(crate) messages: u64,
-    /// How long one latency run lasts, after its warm-up.
-    pub(crate) latency: Duration,
-    /// Dead letters of one run at prefetch 1; others make `deaths_faster` times as many.
-    pub(crate) deaths: u64,
-    /// See `deaths`: a run shall last about a second whatever the prefetch.
-    pub(crate) deaths_faster: u64,
-    /// How long the message at the head of the TTL scene's queue lives: all others must be in the queue by then.
-    pub(crate) ttl: Duration,
-    /// How long a retry takes.
-    pub(crate) retry: Duration,
+    /// How long messages are published in one run.
+    pub(crate) time: Duration,
+    /// The same where latency counts.
+    pub(crate) paced: Duration,
+    /// Messages of one redrive.
+    pub(crate) redriven: u64,
+    /// Idle and busy connections, at most.
+    pub(crate) connections: u64,
+    /// Messages that wait for their retry.
+    pub(crate) waiting: u64,
+    /// Proxies in front of one broker, at most.
+    pub(crate) proxies: u64,
 }
 
 const FULL: Scale = Scale {
-    // A multiple of two and three, see `report::interleave`.
-    rounds: 6,
-    messages: 300_000,
-    latency: Duration::from_secs(4),
-    deaths: 4_000,
-    deaths_faster: 8,
-    ttl: Duration::from_secs(4),
-    retry: Duration::from_secs(1),
+    rounds: 5,
+    time: Duration::from_millis(800),
+    paced: Duration::from_millis(1_800),
+    redriven: 40_000,
+    connections: 8_000,
+    waiting: 50_000,
+    proxies: 200,
 };
 
 const SMALL: Scale = Scale {
     rounds: 1,
-    messages: 2_000,
-    latency: Duration::from_millis(200),
-    deaths: 100,
-    deaths_faster: 2,
-    ttl: Duration::from_secs(3),
-    retry: Duration::from_millis(200),
+    time: Duration::from_millis(30),
+    paced: Duration::from_millis(350),
+    redriven: 500,
+    connections: 50,
+    waiting: 500,
+    proxies: 3,
 };
-
-/// All that there are.
-pub(crate) const SCALES: [Scale; 2] = [FULL, SMALL];
 
 // === impl Settings ===
 
 impl Settings {
     /// Reads environment and arguments.
     pub(crate) fn read() -> anyhow::Result<Settings> {
-        let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let brokers = env("DLX_TEST_BROKERS").context(
-            "no broker to measure: set DLX_TEST_BROKERS, e.g. 4.3.6=amqp://guest:guest@127.0.0.1:5672 \
-             (a comma between several; the newest is used, or the one that BENCH_BROKER names, or the `oldest`). \
-             `make bench` starts one and sets it",
-        )?;
-        let (version, url) = choose(&brokers, env("BENCH_BROKER").as_deref())?;
-        let folder = env("DLX_TEST_DIR").and_then(|dirs| folder(&dirs, &version));
-        let pid = folder.as_deref().and_then(node_pid);
-        let encrypted = env("DLX_TEST_TLS").and_then(|urls| {
-            let (_, url) = choose(&urls, Some(&version)).ok()?;
-            let uri: AMQPUri = url.parse().ok()?;
-            Some(Encrypted {
-                broker: uri.authority.port,
-                url,
-                certificates: folder?.join("tls"),
-            })
-        });
         let small = env("BENCH_SMALL").is_some_and(|value| value != "0");
         let mut scale = if small { SMALL } else { FULL };
-        if let Some(rounds) = env("BENCH_ROUNDS") {
-            scale.rounds = rounds.parse().context("BENCH_ROUNDS is not a number")?;
-        }
         let number = |name: &str, usual: u64| -> anyhow::Result<u64> {
             env(name).map_or(Ok(usual), |text| {
                 text.parse()
                     .with_context(|| format!("{name} is not a number"))
             })
         };
+        scale.rounds = number("BENCH_ROUNDS", scale.rounds as u64)? as usize;
+        scale.redriven = number("BENCH_MESSAGES", scale.redriven)?;
+        scale.connections = number("BENCH_CONNECTIONS", scale.connections)?;
+        scale.waiting = number("BENCH_WAITING", scale.waiting)?;
+        scale.proxies = number("BENCH_PROXIES", scale.proxies)?;
         Ok(Settings {
-            redriven: number("BENCH_MESSAGES", scale.messages)?,
-            connections: number("BENCH_CONNECTIONS", if small { 50 } else { 8_000 })?,
-            waiting: number("BENCH_WAITING", if small { 500 } else { 100_000 })?,
-            broker: Address::parse(&url)?,
-            url,
-            broker_pid: pid,
-            encrypted,
+            brokers: brokers()?,
             // Cargo builds it beside every bench, in the same profile.
             binary: env("DLX_TEST_PROXY").map_or_else(
                 || PathBuf::from(env!("CARGO_BIN_EXE_dlx-proxy")),
@@ -156,12 +137,10 @@ impl Settings {
             ),
             old: env("BENCH_OLD").map(PathBuf::from),
             mode: env("DLX_PROXY_MODE").unwrap_or_else(|| "full".into()),
-            haproxy_threads: env("BENCH_HAPROXY_NBTHREAD")
-                .map(|threads| threads.parse())
-                .transpose()
-                .context("BENCH_HAPROXY_NBTHREAD is not a number")?,
+            haproxy_threads: env("BENCH_HAPROXY_NBTHREAD"),
             scale,
             small,
+            page: env("BENCH_PAGE").map(PathBuf::from),
             // `cargo bench` itself adds `--bench`.
             only: std::env::args()
                 .skip(1)
@@ -169,52 +148,87 @@ impl Settings {
                 .collect(),
         })
     }
-
-    /// Whether the command line asks for that scene.
-    pub(crate) fn wants(&self, scene: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|word| scene.contains(word.as_str()))
-    }
 }
 
-/// Of `3.10.8=amqp://…,4.3.6=amqp://…` the newest, the `oldest`, or the version that was asked for, and its URL.
-fn choose(brokers: &str, version: Option<&str>) -> anyhow::Result<(String, String)> {
-    let numbers = |version: &str| -> Vec<u32> {
-        version
-            .split('.')
+fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Those of `3.10.8=amqp://…,4.3.6=amqp://…` that BENCH_BROKER allows.
+fn brokers() -> anyhow::Result<Vec<Broker>> {
+    let urls = env("DLX_TEST_BROKERS").context(
+        "no broker to measure: set DLX_TEST_BROKERS, e.g. 4.3.6=amqp://guest:guest@127.0.0.1:5672 \
+         (a comma between several). `make bench` starts two and sets it",
+    )?;
+    let mut brokers = entries(&urls, ',')
+        .map(|(version, url)| Broker::new(version, url))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    brokers.sort_by_key(|broker| {
+        let numbers = broker.version.split('.');
+        numbers
             .map(|part| part.parse().unwrap_or(0))
-            .collect()
-    };
-    let mut brokers = brokers
-        .split(',')
-        .map(|entry| {
-            entry
-                .trim()
-                .split_once('=')
-                .ok_or_else(|| anyhow!("DLX_TEST_BROKERS: {entry:?} is not VERSION=URL"))
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    brokers.sort_by_key(|(name, _)| numbers(name));
-    match version {
-        Some("oldest") => brokers.truncate(1),
-        Some(version) => brokers.retain(|(name, _)| *name == version),
+            .collect::<Vec<u32>>()
+    });
+    match env("BENCH_BROKER").as_deref() {
         None => {}
+        Some("oldest") => brokers.truncate(1),
+        Some("newest") => drop(brokers.drain(..brokers.len().saturating_sub(1))),
+        Some(version) => brokers.retain(|broker| broker.version == version),
     }
-    brokers
-        .pop()
-        .map(|(version, url)| (version.to_owned(), url.to_owned()))
-        .with_context(|| {
-            format!(
-                "BENCH_BROKER={} is not in DLX_TEST_BROKERS",
-                version.unwrap_or_default()
-            )
-        })
+    ensure!(
+        !brokers.is_empty(),
+        "BENCH_BROKER is not in DLX_TEST_BROKERS"
+    );
+    Ok(brokers)
 }
 
-/// The folder of a node of the lab, from `3.10.8=DIR;4.3.6=DIR`.
-fn folder(dirs: &str, version: &str) -> Option<PathBuf> {
-    let mut entries = dirs.split(';');
-    let folder = entries.find_map(|entry| entry.strip_prefix(version)?.strip_prefix('='))?;
-    Some(PathBuf::from(folder))
+/// What `VERSION=TEXT` says of each version.
+fn entries(text: &str, between: char) -> impl Iterator<Item = (&str, &str)> {
+    text.split(between)
+        .filter_map(|entry| entry.trim().split_once('='))
+}
+
+/// What a variable like `3.10.8=TEXT;4.3.6=TEXT` says of a version.
+fn of(variable: &str, between: char, version: &str) -> Option<String> {
+    let text = env(variable)?;
+    let found = entries(&text, between).find(|(name, _)| *name == version);
+    found.map(|(_, text)| text.to_owned())
+}
+
+// === impl Broker ===
+
+impl Broker {
+    fn new(version: &str, url: &str) -> anyhow::Result<Broker> {
+        let folder = of("DLX_TEST_DIR", ';', version).map(PathBuf::from);
+        let encrypted = of("DLX_TEST_TLS", ',', version).zip(folder.as_deref());
+        let encrypted = encrypted.and_then(|(url, folder)| {
+            let uri: AMQPUri = url.parse().ok()?;
+            let (broker, certificates) = (uri.authority.port, folder.join("tls"));
+            Some(Encrypted {
+                broker,
+                url,
+                certificates,
+            })
+        });
+        Ok(Broker {
+            version: version.to_owned(),
+            address: Address::parse(url)?,
+            url: url.to_owned(),
+            pid: folder.as_deref().and_then(node_pid),
+            encrypted,
+            management: of("DLX_TEST_MANAGEMENT", ',', version),
+        })
+    }
+
+    /// Seconds of processor time that it has used; not a number where the bench cannot see its process.
+    pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
+        self.pid.map_or(Ok(f64::NAN), process::cpu)
+    }
+
+    /// Whether its quorum queues can delay what is returned.
+    pub(crate) fn has_retries(&self) -> bool {
+        Version::parse(self.version.as_bytes()) >= Some(Version(4, 3, 0))
+    }
 }
 
 /// Its process.

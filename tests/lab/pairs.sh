@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The proxy of another revision beside the one that is here, in the same scenes of the bench, in turns: OLD=REV [ROUNDS=10] [SCENES="throughput dead"].
+# The proxy of another revision beside the one that is here, in the same scenes of the bench, in turns: OLD=REV [ROUNDS=10] [SCENES="throughput nack ttl"].
 # What is built of the other revision stays in .lab/pairs, so that the next time is shorter.
 set -euo pipefail
 # shellcheck source=tests/lab/lib.sh
@@ -17,5 +17,6 @@ if [[ ! -x $binary ]]; then
   (cd "$tree" && CARGO_TARGET_DIR=$pairs/target cargo build --release --locked --bin dlx-proxy)
   cp "$pairs/target/release/dlx-proxy" "$binary"
 fi
-read -ra scenes <<<"${SCENES:-}"
-DLX_TEST_SCHEDULERS=$(nproc) BENCH_OLD=$binary BENCH_ROUNDS=${ROUNDS:-10} tests/lab/with-brokers.sh cargo bench --bench load -- "${scenes[@]}"
+# Those that cost the proxy most, unless others are named.
+read -ra scenes <<<"${SCENES:-throughput nack ttl}"
+DLX_TEST_SCHEDULERS=$(nproc) BENCH_BROKER=${BENCH_BROKER:-newest} BENCH_OLD=$binary BENCH_ROUNDS=${ROUNDS:-10} tests/lab/with-brokers.sh cargo bench --bench load -- "${scenes[@]}"
