@@ -22,8 +22,6 @@ const THREADS: u64 = 8;
 pub(crate) const RATE: u64 = 4_000;
 /// Descriptors beside those connections.
 const OTHERS: u64 = 200;
-/// Until what a handshake needed is given back.
-const REST: Duration = Duration::from_secs(2);
 /// Longer than anything here takes, in milliseconds.
 const DELAY: i64 = 3_600_000;
 /// Until all that was returned is away.
@@ -39,10 +37,10 @@ pub(crate) fn idle(lab: &Lab<'_>, way: Way) -> anyhow::Result<Figures> {
     let count = lab.settings.scale.connections;
     // The first ones make what is made once.
     drop(open(&route.address, WARM_UP.min(count))?);
-    thread::sleep(REST);
+    thread::sleep(lab.settings.scale.rest);
     let before = process.memory()?;
     let open = open(&route.address, count)?;
-    thread::sleep(REST);
+    thread::sleep(lab.settings.scale.rest);
     let each = (process.memory()? - before) / count as f64;
     end(lab, open)?;
     Ok(vec![(Figure::Each, each / 1024.0)])
@@ -80,7 +78,11 @@ pub(crate) fn busy(lab: &Lab<'_>, by: Way, way: Way) -> anyhow::Result<Figures> 
     // At each beat one thread works, so that at most so many messages are under way.
     let every = Duration::from_nanos(1_000_000_000 * threads / RATE);
     // Each has more than one turn.
-    let time = 3 * lab.settings.scale.paced;
+    let time = if lab.settings.small {
+        lab.settings.scale.paced
+    } else {
+        3 * lab.settings.scale.paced
+    };
     let share = all.len().div_ceil(threads as usize);
     let port = route.address.port;
     let queue = |thread: usize, i: usize| format!("bench.busy.{port}.{count}.{thread}.{i}");
@@ -96,7 +98,7 @@ pub(crate) fn busy(lab: &Lab<'_>, by: Way, way: Way) -> anyhow::Result<Figures> 
         });
         declaring.collect::<Vec<_>>().into_iter().try_for_each(join)
     })?;
-    thread::sleep(REST.min(time));
+    thread::sleep(lab.settings.scale.rest);
     let before = route.cpu()?;
     let micros = thread::scope(|scope| {
         let working = all.chunks_mut(share).enumerate().map(|(thread, mine)| {
@@ -195,10 +197,10 @@ pub(crate) fn waiting(lab: &Lab<'_>, way: Way) -> anyhow::Result<Figures> {
         let route = lab.route(way)?;
         let process = route.process.as_ref().context("no proxy")?;
         send_away(&route.address, process, broker, WARM_UP)?;
-        thread::sleep(REST);
+        thread::sleep(lab.settings.scale.rest);
         let before = process.memory()?;
         send_away(&route.address, process, broker, lab.settings.scale.waiting)?;
-        thread::sleep(REST);
+        thread::sleep(lab.settings.scale.rest);
         let more = process.memory()? - before;
         Ok(vec![(Figure::Memory, more / 1024.0 / 1024.0)])
     })();

@@ -5,7 +5,6 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use base64::Engine;
@@ -40,11 +39,7 @@ pub(crate) fn run(lab: &Lab<'_>, way: Way) -> anyhow::Result<Figures> {
     let counter = forwarder(port, &requests)?;
     let proxies = start(lab, count, format!("http://{login}@127.0.0.1:{counter}"))?;
     // What a proxy asks at its start is over, and the broker's statistics are up to date.
-    let window = if lab.settings.small {
-        Duration::from_secs(1)
-    } else {
-        Duration::from_secs(40)
-    };
+    let window = 20 * lab.settings.scale.rest;
     thread::sleep(window / 4);
     let spent = || -> anyhow::Result<[f64; 2]> {
         let mut of_proxies = 0.0;

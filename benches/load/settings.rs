@@ -80,6 +80,8 @@ pub(crate) struct Scale {
     pub(crate) time: Duration,
     /// The same where latency counts.
     pub(crate) paced: Duration,
+    /// Until what a handshake needed is given back.
+    pub(crate) rest: Duration,
     /// Messages of one redrive.
     pub(crate) redriven: u64,
     /// Idle and busy connections, at most.
@@ -94,6 +96,7 @@ const FULL: Scale = Scale {
     rounds: 5,
     time: Duration::from_millis(800),
     paced: Duration::from_millis(1_800),
+    rest: Duration::from_secs(2),
     redriven: 40_000,
     connections: 8_000,
     waiting: 50_000,
@@ -104,6 +107,7 @@ const SMALL: Scale = Scale {
     rounds: 1,
     time: Duration::from_millis(30),
     paced: Duration::from_millis(350),
+    rest: Duration::from_millis(50),
     redriven: 500,
     connections: 50,
     waiting: 500,

@@ -1,6 +1,6 @@
 //! Traffic that the proxy has nothing to do with: what does it cost to send it through?
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -107,7 +107,8 @@ impl Traffic {
             None if self.window.is_none() && self.ahead == FLOOD => (PAIRS, scale.time / 3),
             None => (PAIRS, scale.time),
         };
-        let streams = (0..pairs).map(|i| self.stream(lab, route, i));
+        let queues: Vec<_> = (0..pairs).map(|_| queue()).collect();
+        let streams = queues.iter().map(|queue| self.stream(lab, route, queue));
         let streams = streams.collect::<anyhow::Result<Vec<_>>>()?;
         let over = AtomicBool::new(false);
         let figures = thread::scope(|scope| {
@@ -124,23 +125,24 @@ impl Traffic {
         });
         if !self.declared {
             let mut control = Connection::open(&lab.broker.address)?;
-            (0..pairs).try_for_each(|i| control.delete_queue(&queue(i)))?;
+            queues
+                .iter()
+                .try_for_each(|queue| control.delete_queue(queue))?;
         }
         figures
     }
 
-    fn stream(self, lab: &Lab<'_>, route: &Route, number: u64) -> anyhow::Result<Stream> {
-        let queue = queue(number);
+    fn stream(self, lab: &Lab<'_>, route: &Route, queue: &str) -> anyhow::Result<Stream> {
         let mut reader = Connection::open(&route.address)?;
         if self.declared {
             // Exclusive: gone with the reader, whatever happens. Transient and classic: the least that a broker can do.
-            reader.declare(&queue, QueueDeclare::EXCLUSIVE, arguments(None))?;
+            reader.declare(queue, QueueDeclare::EXCLUSIVE, arguments(None))?;
         } else {
             let mut owner = Connection::open(&lab.broker.address)?;
-            owner.declare(&queue, QueueDeclare::DURABLE, arguments(None))?;
+            owner.declare(queue, QueueDeclare::DURABLE, arguments(None))?;
             owner.close()?;
         }
-        reader.consume(&queue, self.prefetch)?;
+        reader.consume(queue, self.prefetch)?;
         let mut publisher = None;
         if !self.shared {
             let mut connection = Connection::open(&route.address)?;
@@ -151,7 +153,7 @@ impl Traffic {
         }
         Ok(Stream {
             publisher,
-            queue,
+            queue: queue.to_owned(),
             message: Message::default(),
             window: self.window,
             pace: self.pace,
@@ -165,6 +167,12 @@ impl Traffic {
     }
 }
 
-fn queue(number: u64) -> String {
-    format!("bench.{}.{number}", std::process::id())
+/// The broker may still be busy with the end of the last run's.
+fn queue() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    format!(
+        "bench.{}.{}",
+        std::process::id(),
+        NUMBER.fetch_add(1, Relaxed)
+    )
 }
