@@ -85,7 +85,7 @@ pub(crate) fn busy(lab: &Lab<'_>, by: Way, way: Way) -> anyhow::Result<Figures> 
     };
     let share = all.len().div_ceil(threads as usize);
     let port = route.address.port;
-    let queue = |thread: usize, i: usize| format!("bench.busy.{port}.{count}.{thread}.{i}");
+    let queue = |thread: usize, i: usize| format!("bench.busy.{port}.{way}.{thread}.{i}");
     thread::scope(|scope| {
         let declaring = all.chunks_mut(share).enumerate().map(|(thread, mine)| {
             scope.spawn(move || {
