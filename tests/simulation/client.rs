@@ -104,8 +104,8 @@ struct Channel {
     last_tag: u64,
     published: u64,
     unconfirmed: BTreeSet<u64>,
-    /// Its consumers, whether they are confirmed or not.
-    consumers: BTreeSet<String>,
+    /// Its consumers, whether they are confirmed or not, and their queues.
+    consumers: BTreeMap<String, String>,
     /// Of these, those that are confirmed: others are not cancelled (S7.11).
     consuming: BTreeSet<String>,
     /// Of a recover: what came before its reply is not ours any more.

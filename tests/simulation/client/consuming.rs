@@ -5,7 +5,7 @@ use fastrand::Rng;
 use super::super::codec::methods::Arg;
 use super::super::plan::{Plan, text};
 use super::super::retries::By;
-use super::{Client, Said, Verb};
+use super::{Channel, Client, Said, Verb};
 
 impl Client {
     pub(super) fn settle(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
@@ -57,20 +57,21 @@ impl Client {
 
     pub(super) fn consume(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
         let queue = &self.any_queue(rng, plan);
-        let most = if self.winding_up { 8 } else { 2 };
+        // At the end each queue finds somebody, whatever is consumed already.
+        let winding_up = self.winding_up;
+        let has_room = |channel: &&mut Channel| {
+            let queues = channel.consumers.values();
+            queues.filter(|of| !winding_up || *of == queue).count() < 2
+        };
         if self.winding_up && !self.drains(queue, plan) || plan.going.as_ref() == Some(queue) {
             return;
         }
-        let Some(channel) = self
-            .channels
-            .get_mut(&id)
-            .filter(|channel| channel.consumers.len() < most)
-        else {
+        let Some(channel) = self.channels.get_mut(&id).filter(has_room) else {
             return;
         };
         self.consumers += 1;
         let tag = format!("c{}", self.consumers);
-        channel.consumers.insert(tag.clone());
+        channel.consumers.insert(tag.clone(), queue.clone());
         let args = vec![("queue", text(queue)), ("consumer-tag", text(&tag))];
         self.request(id, "basic.consume", &args, "basic.consume-ok");
     }

@@ -52,7 +52,7 @@ fn settings() -> Settings {
         limits: LiveLimits::new(Limits::of_tests()),
         rules: RuleSettings {
             continue_history: true,
-            history_form: HistoryForm::WRITTEN,
+            history_form: HistoryForm::Table,
         },
         recorded: false,
     }
