@@ -17,6 +17,7 @@
 //!
 //! **A survey** of the exchanges that dead letters go to, with their bindings, tells which queues these lead to.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,7 +108,7 @@ impl Management {
         let mut read = self.read(&mut reported).await;
         let _ = first.send(());
         loop {
-            tokio::time::sleep(pause.after(read)).await;
+            pause.sleep(read).await;
             read = self.read(&mut reported).await;
         }
     }
@@ -179,5 +180,11 @@ impl Pause {
         }
         let doubled = (self.next * 2).min(self.most);
         std::mem::replace(&mut self.next, doubled)
+    }
+
+    /// A quarter more or less, so that many proxies do not ask all at once.
+    async fn sleep(&mut self, answered: bool) {
+        let part = RandomState::new().hash_one(0) % 512;
+        tokio::time::sleep(self.after(answered) * (768 + part as u32) / 1024).await;
     }
 }

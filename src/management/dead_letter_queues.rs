@@ -64,7 +64,7 @@ impl Counting {
         let mut pause = Pause::new(EVERY, AT_MOST);
         let mut answered = true;
         loop {
-            tokio::time::sleep(pause.after(answered)).await;
+            pause.sleep(answered).await;
             answered = self.look().await;
         }
     }

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::io::{BufReader, Read};
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +88,7 @@ impl Listing {
         let (mut pause, mut said) = (Pause::new(EVERY, EVERY), None);
         loop {
             let listed = self.list().await;
-            let wait = pause.after(listed.is_ok());
+            let answered = listed.is_ok();
             match listed {
                 Ok(()) => {
                     if said.take().is_some() {
@@ -106,9 +105,7 @@ impl Listing {
                     said = Some(error);
                 }
             }
-            // So that many proxies do not ask all at once.
-            let part = RandomState::new().hash_one(0) % 512;
-            tokio::time::sleep(wait * (768 + part as u32) / 1024).await;
+            pause.sleep(answered).await;
         }
     }
 

@@ -94,7 +94,7 @@ impl Watch {
         let mut pause = Pause::new(EVERY, AT_MOST);
         loop {
             let answered = self.look().await;
-            tokio::time::sleep(pause.after(answered)).await;
+            pause.sleep(answered).await;
         }
     }
 

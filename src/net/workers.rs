@@ -1,6 +1,6 @@
 //! The threads that sessions run on. Each has a runtime and a poller of its own, so what arrives for a connection wakes only the thread that
 //! serves it. Where threads share a poller, one thread waits in it for all, and each wake-up of a task costs the wake-up of a thread, too.
-//! [`balance`](super::balance) says which thread has which sessions.
+//! [`mod@super::balance`] says which thread has which sessions.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
