@@ -110,7 +110,7 @@ bench-fleet: setup ## up to 200 proxies in front of one broker with its manageme
 pairs: setup ## the proxy of another revision beside this one, in turns: OLD=REV, ROUNDS=10, SCENES="throughput nack"
 	OLD=$(OLD) ROUNDS=$(ROUNDS) SCENES="$(SCENES)" tests/lab/pairs.sh
 bench-once: setup ## every scene once, small and unoptimised, so that none rots; no figure is judged
-	BENCH_SMALL=1 BENCH_BROKER=newest $(WITH_BROKERS) --plugins rabbitmq_management $(CARGO) bench --profile dev --bench load
+	BENCH_SMALL=1 BENCH_BROKER=newest $(WITH_BROKERS) --plugins rabbitmq_management $(CARGO) bench --profile dev --bench '*'
 kubernetes-test: setup ## chart and manifests, rendered and validated; their Pods run by hand, where namespaces can be made. UPDATE=1 writes deploy/kubernetes
 	$(CARGO) build
 	$(WITH_BROKERS) python -m pytest tests/kubernetes

@@ -1,6 +1,6 @@
 //! What the pure core of a session costs by itself, in nanoseconds a message: no socket, no broker, so that a few per cent show.
 //!
-//! `cargo bench -p dlx-core`, or with names of scenes behind `--`. Each figure is the least of many rounds, as whatever else the machine does only adds.
+//! `cargo bench --bench session`, or with names of scenes behind `--`. Each figure is the least of many rounds, as whatever else the machine does only adds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use dlx_core::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use dlx_core::amqp::method::{Deliver, MethodId};
 use dlx_core::amqp::reply::{self, Arguments};
 use dlx_core::amqp::table::TableBuilder;
-use dlx_core::dead_letter::RuleSettings;
+use dlx_core::dead_letter::{HistoryForm, RuleSettings};
 use dlx_core::machine::{Budget, Leg, Limits, LiveLimits, Machine, Mono, Now, Wall};
 use dlx_core::registry::policy::{Declares, Mode};
 use dlx_core::session::{Effects, Session, Settings};
@@ -104,6 +104,7 @@ impl Bench {
             policies: Default::default(),
             rules: RuleSettings {
                 continue_history: true,
+                history_form: HistoryForm::WRITTEN,
             },
             retained: Budget::new(1 << 20),
             catalogue: Default::default(),
