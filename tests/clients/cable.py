@@ -49,7 +49,7 @@ class Cable:
                 threading.Thread(target=pump, args=(source, sink, passes), daemon=True).start()
 
 
-def pump(source, sink, passes):
+def pump(source, sink, passes=None):
     with contextlib.suppress(OSError):
         while data := source.recv(1 << 16):
             if passes:
