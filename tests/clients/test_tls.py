@@ -1,13 +1,16 @@
 """TLS on both legs, with clients that know nothing of the proxy: what works, and what somebody reads who made a mistake."""
 
 import contextlib
+import os
 import re
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -309,3 +312,48 @@ def test_the_admin_port_and_the_commands_have_tls_too(tls):
         ):
             done = subprocess.run([BINARY, *words], env=inherited() | settings, capture_output=True, text=True, timeout=DEADLINE)
             assert done.returncode == code and said in done.stderr, (words, done.stderr)
+
+
+def test_a_second_thread_takes_sessions_of_a_busy_one(tls):
+    """On their connections all goes on, in order."""
+    with tls.proxy(worker_threads="2") as proxy, ThreadPoolExecutor() as pool:
+        ready, enough = threading.Barrier(4, timeout=DEADLINE), threading.Event()
+        pumps = [pool.submit(pumped, tls, proxy, ready, enough) for _ in range(4)]
+        # It yields to all others, so its thread is never done with what there is to do.
+        for task in tasks(proxy):
+            os.setpriority(os.PRIO_PROCESS, int(task.name), 19)
+        try:
+            until(lambda: used(proxy, "sessions-1") > 0.1, lambda: f"work for the second thread: {[pump.exception(0) for pump in pumps if pump.done()]}")
+        finally:
+            enough.set()
+        assert all(pump.result() > 0 for pump in pumps)
+
+
+def pumped(tls, proxy, ready, enough):
+    """As fast as possible, until it is enough: how many messages came back."""
+    with tls.client(proxy.tls_address) as connection:
+        channel, body = connection.channel(), bytes(200_000)
+        queue = channel.queue_declare("", exclusive=True).method.queue
+        # All are there before the first thread has anything to do.
+        ready.wait()
+        sent = came = 0
+        while not enough.is_set() or came < sent:
+            if sent < came + 10 and not enough.is_set():
+                channel.basic_publish("", queue, body, pika.BasicProperties(message_id=str(sent)))
+                sent += 1
+            _, properties, content = channel.basic_get(queue, auto_ack=True)
+            if content is not None:
+                assert (properties.message_id, content) == (str(came), body)
+                came += 1
+    return came
+
+
+def tasks(proxy):
+    return Path(f"/proc/{proxy.process.pid}/task").iterdir()
+
+
+def used(proxy, thread):
+    """Seconds of processor time."""
+    (stat,) = [(task / "stat").read_text() for task in tasks(proxy) if (task / "comm").read_text().strip() == thread]
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
