@@ -121,7 +121,7 @@ class Broker:
         return self._names("queue", vhost, "rabbit_amqqueue:list_names()")
 
     def messages(self, vhost, queue):
-        """All in the queue, the unsettled ones too."""
+        """All in the queue, the unsettled ones too. Of a quorum queue as they were some seconds ago."""
         found = f'{{ok, Q}} = rabbit_amqqueue:lookup({{resource, <<"{vhost}">>, queue, <<"{queue}">>}})'
         return int(re.search(r"\d+", self.eval(f"{found}, rabbit_amqqueue:info(Q, [messages])."))[0])
 

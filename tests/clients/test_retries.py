@@ -152,7 +152,7 @@ def test_a_delivery_time_has_another_name_in_the_queues_of_the_proxy(own):
     away = f"{PREFIX}.delay.600000"
     own.publish("", again, headers={NAME: ahead})
     own.give_back(again)
-    until(lambda: away in own.via.broker.queues(own.via.vhost) and own.via.broker.messages(own.via.vhost, away) == 1, "it is away")
+    until(lambda: away in own.via.broker.queues(own.via.vhost) and own.depth(away) == 1, "it is away")
     assert at(away) == {ASIDE: ahead}  # which lets it come back
     assert own.get(again).properties.headers[NAME] == ahead
     own.die(parks, headers={NAME: ahead})

@@ -43,7 +43,7 @@ def moved(own, *words):
 
 def waits(own, count):
     # Not looked at before it runs: 3.10 would close the connection.
-    waiting = lambda: own.via.broker.messages(own.via.vhost, DELAY) if DELAY in own.via.broker.queues(own.via.vhost) else 0
+    waiting = lambda: own.depth(DELAY) if DELAY in own.via.broker.queues(own.via.vhost) else 0
     until(lambda: waiting() == count, lambda: f"{waiting()} of {count} wait")
 
 
