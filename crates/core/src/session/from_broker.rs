@@ -149,7 +149,7 @@ impl Session {
         let (declares, mut line) = self.line(turn);
         declares.abandon(channel, &mut line);
         match line.reworded(method) {
-            Some(frame) => turn.build(Leg::Client).extend_from_slice(&frame),
+            Some(frame) => turn.replace(Leg::Broker, |out| out.extend_from_slice(&frame)),
             None => turn.pass(Leg::Broker, method.range()),
         }
         self.abandon(channel);
