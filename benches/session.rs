@@ -12,7 +12,8 @@ use dlx_core::amqp::reply::{self, Arguments};
 use dlx_core::amqp::table::TableBuilder;
 use dlx_core::dead_letter::{HistoryForm, RuleSettings};
 use dlx_core::machine::{Budget, Leg, Limits, LiveLimits, Machine, Mono, Now, Wall};
-use dlx_core::registry::policy::{Declares, Mode};
+use dlx_core::registry::lenient::Lenient;
+use dlx_core::registry::policy::Mode;
 use dlx_core::session::{Effects, Session, Settings};
 
 const CHANNEL: ChannelId = ChannelId(1);
@@ -99,7 +100,7 @@ impl Bench {
         let settings = Settings {
             user: ShortStr::copy(b"dlx-proxy").unwrap_or_default(),
             mode: Mode::Full,
-            declares: Declares::Strict,
+            lenient: Lenient::default(),
             names: Default::default(),
             policies: Default::default(),
             rules: RuleSettings {

@@ -21,7 +21,8 @@ use crate::net::ports::At;
 use crate::net::proxy_protocol::{Told, Trusted};
 use crate::objects::Names;
 use crate::publisher::OnUnroutable;
-use crate::registry::policy::{Declares, Definition, Mode, Policy};
+use crate::registry::lenient::Lenient;
+use crate::registry::policy::{Definition, Mode, Policy};
 use crate::tls;
 
 mod check;
@@ -68,7 +69,7 @@ pub struct Config {
     #[serde(rename = "prefix")]
     pub names: Names,
     pub mode: Mode,
-    pub declares: Declares,
+    pub lenient: Lenient,
     #[serde(serialize_with = "none_as_empty")]
     pub on_dead_letter: Option<HttpUrl>,
     pub history: History,
@@ -160,8 +161,8 @@ impl Config {
     /// Settings and policies with less effect than they seem to have, and why.
     pub fn notes(&self) -> Vec<(String, &'static str)> {
         let mut notes = Vec::new();
-        if self.mode == Mode::RejectsOnly && self.declares == Declares::Lenient {
-            notes.push(("declares = \"lenient\"".to_owned(), LENIENT_OF_REJECTS_ONLY));
+        if self.mode == Mode::RejectsOnly && self.lenient.follows_targets() {
+            notes.push(("lenient".to_owned(), LENIENT_OF_REJECTS_ONLY));
         }
         for policy in &self.reloadable.policies {
             let Definition {
@@ -170,12 +171,13 @@ impl Config {
                 retries,
             } = &policy.definition;
             let keeps = policy.mode.unwrap_or(self.mode) == Mode::RejectsOnly;
-            let of_its_own = policy.mode.is_some() || policy.declares.is_some();
-            let is_lenient = policy.declares.unwrap_or(self.declares) == Declares::Lenient;
+            let of_its_own = policy.mode.is_some() || policy.lenient.is_some();
+            let lenient = policy.lenient.as_ref().unwrap_or(&self.lenient);
             let targets = exchange.is_some() || key.is_some();
             let of_policy = [
                 (keeps && targets).then_some(OF_REJECTS_ONLY),
-                (of_its_own && keeps && is_lenient).then_some(LENIENT_OF_REJECTS_ONLY),
+                (of_its_own && keeps && lenient.follows_targets())
+                    .then_some(LENIENT_OF_REJECTS_ONLY),
                 retries.does_nothing(),
             ];
             let name = format!("policy {:?}", policy.name);

@@ -86,7 +86,7 @@ fn start(lab: &Lab<'_>, count: u64, api: String) -> anyhow::Result<Vec<Route>> {
             ("DLX_PROXY_LISTEN", format!("127.0.0.1:{port}")),
             ("DLX_PROXY_PREFIX", format!("{PREFIX}-fleet")),
             ("DLX_PROXY_MANAGEMENT_URL", api.clone()),
-            ("DLX_PROXY_DECLARES", "lenient".to_owned()),
+            ("DLX_PROXY_LENIENT", "x-dead-letter-exchange".to_owned()),
         ];
         let (binary, name) = (&lab.settings.binary, format!("fleet-{number}"));
         let route = site.dlx_proxy_at(binary, &name, port, &environment)?;

@@ -25,7 +25,7 @@ use crate::own_user::OwnUser;
 use crate::publisher;
 use crate::recorder;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::{Declares, Policies};
+use crate::registry::policy::Policies;
 use crate::session;
 use crate::telemetry::Metrics;
 use crate::tls::{Certificates, Client, Connector};
@@ -37,7 +37,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) fn session(config: &Config) -> session::Settings {
     session::Settings {
         mode: config.mode,
-        declares: config.declares,
+        lenient: config.lenient.clone(),
         names: config.names.clone(),
         user: login(config).user,
         policies: LivePolicies::new(Policies::new(config.reloadable.policies.clone())),
@@ -84,7 +84,7 @@ pub(super) fn recorder(config: &Config, sessions: &session::Settings) -> recorde
     recorder::Settings {
         login: login(config),
         stream: sessions.names.redeclared().clone(),
-        declares: config.declares,
+        lenient: config.lenient.clone(),
         policies: sessions.policies.clone(),
     }
 }
@@ -175,8 +175,8 @@ pub fn patient(
         client_user,
         vhosts: config.vhosts.clone(),
         names: config.names.clone(),
-        has_record: config.declares == Declares::Lenient
-            || Policies::new(limits.policies.clone()).any_is_lenient(),
+        has_record: config.lenient.follows_targets()
+            || Policies::new(limits.policies.clone()).any_follows_targets(),
         intake_queue_type: config.intake_queue_type,
         management: management(config, certificates.upstream()),
         admin: admin(config),

@@ -7,6 +7,7 @@ use crate::letter::ErrorHeaders;
 use crate::machine::Limits;
 use crate::net::ports::At;
 use crate::net::proxy_protocol::Trusted;
+use crate::registry::lenient::Lenient;
 use crate::tls;
 use crate::url::hidden;
 
@@ -49,7 +50,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         ready_when_refused: c.get("ready-when-refused", yes_or_no),
         names: c.get("prefix", prefix),
         mode: c.get("mode", word),
-        declares: c.get("declares", word),
+        lenient: Lenient::new(c.list("lenient", Lenient::name)),
         on_dead_letter: c.get_secret("on-dead-letter", hook_url),
         history: c.get("history", word),
         on_unroutable: c.get("on-unroutable", word),
@@ -200,20 +201,26 @@ impl Checker {
         name: &str,
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Vec<T> {
-        let items = match self.values.get(name) {
-            Some(Value {
-                kind: ValueKind::Array(items),
-                ..
-            }) => items.clone(),
+        let value = self.values.get(name).cloned();
+        value.map_or_else(Vec::new, |value| self.items(name, &value, parse))
+    }
+
+    fn items<T: PartialEq>(
+        &mut self,
+        name: &str,
+        value: &Value,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<T> {
+        let items = match &value.kind {
+            ValueKind::Array(items) => items.clone(),
             // One text: from the environment, which has no lists. An empty one is one without items.
-            Some(list) => {
-                let text = text(list).unwrap_or_default();
+            _ => {
+                let text = text(value).unwrap_or_default();
                 let items = text.split(',').filter(|_| !text.is_empty());
                 items
-                    .map(|item| Value::new(Some(&place(list).to_owned()), item))
+                    .map(|item| Value::new(Some(&place(value).to_owned()), item))
                     .collect()
             }
-            None => Vec::new(),
         };
         let mut list = Vec::new();
         for item in &items {

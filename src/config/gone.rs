@@ -7,10 +7,11 @@ const FIXED: &str = "its value is fixed, see docs/reference/limits.md: remove it
 const TRIES: &str = "set `give-up-after`, for all attempts: remove it";
 
 #[rustfmt::skip]
-const GONE: [(&str, Option<&str>, &str); 18] = [
+const GONE: [(&str, Option<&str>, &str); 19] = [
     ("mode", Some("takeover"), "write \"full\": so it is called now"),
     ("mode", Some("keep"), "write \"rejects-only\": so it is called now"),
     ("mode", Some("native"), "write \"off\": so it is called now"),
+    ("declares", None, "write `lenient = [\"x-dead-letter-exchange\", \"x-dead-letter-routing-key\"]` for \"lenient\", and nothing for \"strict\""),
     ("bcc", None, "BCC keys always count at a later death: remove it"),
     ("upstream-order", Some("random"), "write \"round-robin\": each proxy begins with any node"),
     ("upstream-proxy-protocol", Some("v1"), "write \"v2\": RabbitMQ reads both"),

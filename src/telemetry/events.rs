@@ -190,6 +190,16 @@ impl Reporter {
 
     fn write(&self, event: &Event) {
         match event {
+            Event::DeclareDiffers {
+                queue,
+                argument,
+                wanted,
+                has,
+            } => {
+                let wanted = wanted.as_deref().unwrap_or("none");
+                let has = has.as_deref().unwrap_or("none");
+                about!(self, DECLARE_DIFFERS, queue, "", %queue, %argument, wanted, has)
+            }
             Event::Redeclared {
                 queue,
                 before,

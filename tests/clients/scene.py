@@ -20,13 +20,15 @@ ARGUMENTS = {
 
 PREFIX = "own"
 INTAKE, PARKED = f"{PREFIX}.intake", f"{PREFIX}.parked"
+TARGETS = "x-dead-letter-exchange,x-dead-letter-routing-key"
+"""The setting `lenient` for declares that change where dead letters go."""
 """Names of a proxy of a test's own."""
 
 Message = namedtuple("Message", "method properties body")
 
 
 def arguments(**short):
-    return {ARGUMENTS[name]: value for name, value in short.items() if value is not None}
+    return {ARGUMENTS.get(name, name): value for name, value in short.items() if value is not None}
 
 
 def one_of(channel, queue, auto_ack=False):

@@ -1,5 +1,6 @@
-"""Targets that change on a living queue: by a declare that differs from it (`declares = "lenient"`), and by a policy that overrules arguments."""
+"""Targets that change on a living queue: by a declare that differs from it (the setting `lenient`), and by a policy that overrules arguments."""
 
+import json
 import signal
 from contextlib import contextmanager
 
@@ -8,10 +9,10 @@ import pytest
 
 from console import command
 from lab import until
-from scene import INTAKE, PREFIX, policies, user
+from scene import INTAKE, PREFIX, TARGETS, policies, user
 
 RECORD = f"{PREFIX}.redeclared"
-lenient = pytest.mark.parametrize("own", [{"declares": "lenient"}], indirect=True)
+lenient = pytest.mark.parametrize("own", [{"lenient": TARGETS}], indirect=True)
 
 
 def to(target):
@@ -59,6 +60,34 @@ def refused(words):
     assert closed.value.reply_code == 406 and words in closed.value.reply_text, closed.value
 
 
+EVERYTHING = "x-message-ttl,x-max-length,x-max-priority,x-single-active-consumer,x-queue-type"
+
+
+@pytest.mark.parametrize("own", [{"lenient": EVERYTHING}], indirect=True)
+@pytest.mark.parametrize("target", [{}, to("old")], ids=["alone", "with a target"])
+def test_what_may_differ_stays_as_the_queue_has_it(own, target):
+    own.queue("old")
+    has = {"x-queue-type": "classic", "x-message-ttl": 30_000, "x-single-active-consumer": True}
+    wanted = {"x-queue-type": "quorum", "x-message-ttl": 60_000, "x-max-length": 5, "x-single-active-consumer": False, "x-max-priority": 3}
+    own.queue("q", **target, **has)
+    own.queue("q", **target, **wanted)
+    listed = lambda: next((of for of in json.loads(command(own, "-o", "json", group="queues")[1])["queues"] if of["queue"] == f"{PREFIX}-q"), {"differs": []})
+    of = listed()
+    assert {differs["argument"]: (differs["wanted"], differs["has"]) for differs in of["differs"]} == {
+        "x-queue-type": ("quorum", "classic"), "x-message-ttl": ("60000", "30000"), "x-max-length": ("5", None), "x-max-priority": ("3", None),
+        "x-single-active-consumer": ("false", "true")}
+    assert of["state"] == ("full" if target else "off")
+    assert "x-message-ttl 60000 (has 30000)" in command(own, group="queues")[1]
+    assert own.proxy.metric("dlx_proxy_events_total", event="declare_differs") == 5
+    if target:
+        rejected(own, "old")
+    # What else differs is refused, and a declare that fits shows no difference any more.
+    with refused("x-expires"):
+        own.queue("q", **target, **wanted, **{"x-expires": 60_000}, channel=own.connection.channel())
+    own.queue("q", **target, **has)
+    assert listed()["differs"] == []
+
+
 @lenient
 @pytest.mark.parametrize("kind", ("classic", "quorum"))
 def test_the_last_declare_wins_on_all_connections(own, kind):
@@ -96,11 +125,11 @@ def test_the_last_declare_outlives_all_proxies(changed):
         for _ in range(50):
             changed.publish("", f"{PREFIX}-q", channel=channel, expiration="1")
         changed.has(INTAKE, 50)
-    changed.restart(declares="lenient")
+    changed.restart(lenient=TARGETS)
     arrives(changed, "new", 50)
     expires(changed, "new")
     changed.queue("q", **to("old"))
-    changed.restart(declares="lenient")
+    changed.restart(lenient=TARGETS)
     expires(changed, "old")
 
 
@@ -114,13 +143,13 @@ def test_who_fills_the_stream_or_deletes_it_takes_nothing_out_of_the_record(chan
             channel.basic_publish("", RECORD, body)
     changed.queue("r", **to("old"))
     changed.queue("r", **to("new"))  # recorded behind all that
-    changed.restart(declares="lenient")
+    changed.restart(lenient=TARGETS)
     expires(changed, "new")
     assert changed.proxy.event("record_foreign") >= 1
     assert "the record of redeclared queues has messages that no proxy with this user wrote" in changed.proxy.text()
     changed.delete(RECORD)
     until(lambda: RECORD in changed.via.broker.queues(changed.via.vhost), "made anew")
-    changed.restart(declares="lenient")
+    changed.restart(lenient=TARGETS)
     expires(changed, "new")
 
 
@@ -130,7 +159,7 @@ def test_what_was_redeclared_is_listed_until_it_is_gone(changed, tmp_path):
     assert redeclared(changed) == [f'{PREFIX}-q\texchange "", key "{PREFIX}-old"\tqueue {PREFIX}-new']
     changed.queue("q", **to("old"))
     ours = changed.proxy
-    changed.via.proxy = other = changed.another(tmp_path / "other", declares="lenient")
+    changed.via.proxy = other = changed.another(tmp_path / "other", lenient=TARGETS)
     with changed.via.connect() as connection:
         channel = connection.channel()
         changed.queue("q", channel=channel, **to("old"))
@@ -141,7 +170,7 @@ def test_what_was_redeclared_is_listed_until_it_is_gone(changed, tmp_path):
     other.stop()
     changed.channel.queue_delete(f"{PREFIX}-q")
     until(lambda: not redeclared(changed), lambda: redeclared(changed))
-    changed.restart(declares="lenient")
+    changed.restart(lenient=TARGETS)
     assert not redeclared(changed)
 
 
@@ -155,7 +184,7 @@ def test_during_an_alarm_a_declare_goes_on_and_is_recorded_when_it_ends(changed)
         changed.queue("q")
         changed.queue("q", **to("newer"))
         assert "not recorded yet" in changed.proxy.text()
-    changed.restart(declares="lenient")
+    changed.restart(lenient=TARGETS)
     expires(changed, "newer")
 
 
@@ -169,7 +198,7 @@ def test_rights_count(changed):
     rejected(changed, "old")
     rights = rf"^(?!{PREFIX}\.redeclared$)"
     with user(changed.via, "no-record", rights, rights, rights) as no_record:
-        changed.restart(user=no_record, declares="lenient")
+        changed.restart(user=no_record, lenient=TARGETS)
         changed.proxy.says("the record of redeclared queues cannot be read")
         changed.queue("q", **to("new"))
         expires(changed, "new")

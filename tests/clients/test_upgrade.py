@@ -8,7 +8,7 @@ import time
 import pytest
 
 from lab import Via, middle_root, node, rabbit, settings_of, until
-from scene import PARKED, Own
+from scene import PARKED, TARGETS, Own
 from test_waiting import DELAY, MINUTES, retries
 
 SOON = 1000
@@ -26,7 +26,7 @@ def upgraded(via, tmp_path):
         # Whoever upgrades does both before: otherwise 4.3 does not start.
         broker.ctl("enable_feature_flag", "--opt-in", "khepri_db")
         broker.ctl("enable_feature_flag", "all")
-        own = Own(Via(broker, vhost="/"), tmp_path / "log", declares="lenient")
+        own = Own(Via(broker, vhost="/"), tmp_path / "log", lenient=TARGETS)
 
         def upgrade():
             own.via.close()
@@ -83,7 +83,7 @@ def test_what_the_broker_was_told_before_is_right_after_it(upgraded):
         assert time.monotonic() - given > SOON / 1000 and own.metric("dlx_proxy_retries_total", queue="own-soon", outcome="confirmed") == 0
         own.channel.basic_ack(method.delivery_tag)
         assert (own.depth(DELAY), own.depth(PARKED)) == (2, 1)
-        own.restart(declares="lenient")
+        own.restart(lenient=TARGETS)
 
     # What waits comes back all the same, with its count. The broker's next delay of it is a count of its own.
     declare()

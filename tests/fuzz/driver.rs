@@ -15,8 +15,9 @@ use dlx_proxy::machine::{
     Budget, Event, Flow, Leg, Limits, LiveLimits, Machine, Mono, Now, Publication, Ticket, Wall,
 };
 use dlx_proxy::objects::Names;
+use dlx_proxy::registry::lenient::Lenient;
 use dlx_proxy::registry::live::LivePolicies;
-use dlx_proxy::registry::policy::{Declares, Definition, Mode, Pattern, Policies, Policy};
+use dlx_proxy::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
 use dlx_proxy::session::{Effects, Input, Session, Settings};
 
 use super::trace::trace;
@@ -98,7 +99,7 @@ impl Driver {
         let settings = Settings {
             user: ShortStr::copy(b"dlx-proxy").expect("short"),
             mode,
-            declares: Declares::Strict,
+            lenient: Lenient::default(),
             names: Names::default(),
             policies: policies(),
             rules: RuleSettings {

@@ -150,21 +150,21 @@ fn what_does_less_than_it_seems_to_is_said() {
         // Retries are the proxy's in this mode, too.
         ("mode = \"rejects-only\"", "delayed-retry-min = 9"),
         ("", "on-crash = \"count-all\"\ndelivery-limit = 3"),
-        ("mode = \"rejects-only\"\ndeclares = \"strict\"", ""),
+        ("mode = \"rejects-only\"\nlenient = [\"x-message-ttl\"]", ""),
     ] {
         assert_eq!(definition(of, set), [], "{of} {set}");
     }
     for (text, about) in [
         (
-            "mode = \"rejects-only\"\ndeclares = \"lenient\"",
-            "declares = \"lenient\"",
+            "mode = \"rejects-only\"\nlenient = [\"x-dead-letter-exchange\"]",
+            "lenient",
         ),
         (
-            "mode = \"rejects-only\"\n[[policy]]\ndeclares = \"lenient\"",
+            "mode = \"rejects-only\"\n[[policy]]\nlenient = [\"x-dead-letter-exchange\"]",
             "policy \"a\"",
         ),
         (
-            "declares = \"lenient\"\n[[policy]]\nmode = \"rejects-only\"",
+            "lenient = [\"x-dead-letter-exchange\"]\n[[policy]]\nmode = \"rejects-only\"",
             "policy \"a\"",
         ),
     ] {
@@ -173,7 +173,7 @@ fn what_does_less_than_it_seems_to_is_said() {
         assert_eq!(said[0].0, about);
         assert!(said[0].1.contains(REJECTS) && said[0].1.contains("lenient"));
     }
-    assert_eq!(notes("declares = \"lenient\""), []);
+    assert_eq!(notes("lenient = [\"x-dead-letter-exchange\"]"), []);
 }
 
 #[test]

@@ -129,7 +129,7 @@ impl Proxy {
         let session_settings = session::Settings {
             user: login.user.clone(),
             mode: settings.mode,
-            declares: settings.declares,
+            lenient: settings.lenient.clone(),
             names: names.clone(),
             policies: policies.clone(),
             rules,
@@ -160,7 +160,7 @@ impl Proxy {
         let recorder = recorder::Settings {
             login: login.clone(),
             stream: names.redeclared().clone(),
-            declares: settings.declares,
+            lenient: settings.lenient.clone(),
             policies: policies.clone(),
         };
         let recorder = Recorder::new(recorder, now);

@@ -1,4 +1,4 @@
-//! Declares that differ from their queue only in where its dead letters go, where `declares` is lenient: several releases of an application run at
+//! Declares that differ from their queue only in where its dead letters go, where the setting `lenient` allows it: several releases of an application run at
 //! once, and each says something else. Not in all worlds; what is drawn for it has a generator of its own, so that the others stay what they are.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! The recorder of a vhost, without IO: writes down at the broker where dead letters go of queues that were declared otherwise than they are
-//! (`declares = "lenient"`), and reads there what it, or another proxy, wrote before.
+//! (the setting `lenient`), and reads there what it, or another proxy, wrote before.
 //!
 //! ```text
 //! link up ─▶ declare the stream ─▶ consume it from its first message on, and publish a mark ─▶ the mark comes: current ─▶ consume on
@@ -20,8 +20,8 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::link::{Frame, Link, Linked, Login, Loss};
 use crate::machine::{Event, Flow, Mono, Now, Owner, Role};
 use crate::mover::Mover;
+use crate::registry::lenient::Lenient;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::Declares;
 use crate::registry::redeclared::Entry;
 
 use self::entries::Waiting;
@@ -64,7 +64,7 @@ const MOST_WAITING: usize = 1000;
 pub struct Settings {
     pub login: Login,
     pub stream: ShortStr,
-    pub declares: Declares,
+    pub lenient: Lenient,
     /// Where entries count, and what is written comes from.
     pub policies: LivePolicies,
 }
@@ -77,7 +77,7 @@ pub enum Input {
     Record(ShortStr, Entry, Option<Owner>),
     /// This session no longer waits: other declares may follow.
     GaveUp(Owner),
-    /// A policy may have set `declares = "lenient"`.
+    /// A policy may have set `lenient`.
     PoliciesChanged,
 }
 
@@ -142,8 +142,8 @@ pub struct Recorder {
 // === impl Settings ===
 
 impl Settings {
-    fn are_lenient(&self) -> bool {
-        self.declares == Declares::Lenient || self.policies.ours().any_is_lenient()
+    fn keep_record(&self) -> bool {
+        self.lenient.follows_targets() || self.policies.ours().any_follows_targets()
     }
 }
 
@@ -151,7 +151,7 @@ impl Settings {
 
 impl Recorder {
     pub fn new(settings: Settings, now: Now) -> Recorder {
-        let wanted = settings.are_lenient();
+        let wanted = settings.keep_record();
         Recorder {
             wanted,
             told: !wanted,
@@ -268,7 +268,7 @@ impl Linked for Recorder {
             }
             Input::PoliciesChanged => {}
         }
-        self.wanted |= self.settings.are_lenient();
+        self.wanted |= self.settings.keep_record();
     }
 
     fn ends(&mut self, now: Now, _: &mut Effects) {

@@ -28,6 +28,7 @@ pub mod existing_delays;
 pub mod generated;
 pub mod handling;
 pub mod in_vain;
+pub mod lenient;
 pub mod live;
 pub mod policy;
 pub mod redeclared;

@@ -48,8 +48,9 @@ use crate::objects::Names;
 use crate::registry::Registry;
 use crate::registry::catalogue::Catalogue;
 use crate::registry::channel_limits::ChannelLimits;
+use crate::registry::lenient::Lenient;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::{self, Mode};
+use crate::registry::policy::Mode;
 
 pub use self::external::External;
 pub use self::input::Input;
@@ -75,7 +76,7 @@ const PROBE_BACKLOG: usize = 1024 * 1024;
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub mode: Mode,
-    pub declares: policy::Declares,
+    pub lenient: Lenient,
     pub names: Names,
     /// The user of the proxy's own links: its messages may carry private headers
     /// (`dead_letter::proof`).

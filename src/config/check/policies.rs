@@ -3,11 +3,13 @@
 use ::config::{Map, Value, ValueKind};
 
 use super::super::Config;
+use super::super::gone;
 use super::super::raw::{POLICY, WRITE_POLICY, nearest};
 use super::super::value::{
     SHORTSTR, delay, number, pattern, retry_type, shortstr, word, yes_or_no,
 };
 use super::{Checker, place, shown};
+use crate::registry::lenient::Lenient;
 use crate::registry::policy::{Definition, Mode, Policy};
 use crate::registry::said_retries::SaidRetries;
 
@@ -52,14 +54,14 @@ impl Checker {
     }
 
     fn policy(&mut self, mut table: Table) -> Policy {
-        if !["mode", "declares", "definition"]
+        if !["mode", "lenient", "definition"]
             .iter()
             .any(|key| table.entries.contains_key(*key))
         {
             self.mistake(
                 &table.place,
                 POLICY,
-                "sets nothing; give it a `mode`, `declares` or a [policy.definition]",
+                "sets nothing; give it a `mode`, `lenient` or a [policy.definition]",
             );
         }
         let default = Policy::default();
@@ -76,7 +78,7 @@ impl Checker {
                 .field(&mut table, "priority", number(i64::MIN..=i64::MAX))
                 .unwrap_or(default.priority),
             mode: self.field(&mut table, "mode", word),
-            declares: self.field(&mut table, "declares", word),
+            lenient: self.lenient(&mut table),
             overrules_arguments: self
                 .field(&mut table, "overrules-arguments", yes_or_no)
                 .unwrap_or_default(),
@@ -84,6 +86,12 @@ impl Checker {
         };
         self.nothing_left(table);
         policy
+    }
+
+    fn lenient(&mut self, table: &mut Table) -> Option<Lenient> {
+        let value = table.take("lenient")?;
+        let names = self.items(&table.name_of("lenient"), &value, Lenient::name);
+        Some(Lenient::new(names))
     }
 
     fn definition(&mut self, value: Option<Value>) -> Definition {
@@ -166,9 +174,13 @@ impl Checker {
         let mut left: Vec<_> = table.entries.iter().collect();
         left.sort_by_key(|(key, _)| *key); // a map has no order
         for (key, value) in left {
-            let remedy = match nearest(key, table.known.iter().copied()) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => "`dlx-proxy config default` shows a policy".to_owned(),
+            let remedy = match (
+                gone::instead(key, None),
+                nearest(key, table.known.iter().copied()),
+            ) {
+                (Some(instead), _) => instead.to_owned(),
+                (None, Some(meant)) => format!("did you mean `{meant}`?"),
+                (None, None) => "`dlx-proxy config default` shows a policy".to_owned(),
             };
             let problem = format!("there is no such key; {remedy}");
             self.mistake(place(value), table.name_of(key), problem);

@@ -195,11 +195,19 @@ fn cell(name: &str, value: &Value, screen: Option<Screen>) -> String {
         (_, Some(seconds)) if name == "time" => {
             when(rfc_3339(Wall(seconds.saturating_mul(1000))), screen)
         }
-        (Value::Array(items), _) if items.iter().all(|it| !it.is_object() || is_target(it)) => {
+        (Value::Array(items), _) if items.iter().all(is_a_word) => {
             let items: Vec<_> = items.iter().map(|it| cell("", it, screen)).collect();
             items.join(",")
         }
         (Value::Object(target), _) if is_target(value) => words(target),
+        (Value::Object(of), _) if is_difference(value) => {
+            let text = |name| of.get(name).and_then(Value::as_str);
+            let [wanted, has] = ["wanted", "has"].map(|name| text(name).unwrap_or("none"));
+            format!(
+                "{} {wanted} (has {has})",
+                text("argument").unwrap_or_default()
+            )
+        }
         (Value::Object(counts), _) if counts.values().all(Value::is_u64) => {
             let counts: Vec<_> = counts
                 .iter()
@@ -225,6 +233,15 @@ fn when(at: String, screen: Option<Screen>) -> String {
         seconds @ 7200..172_800 => format!("{} h ago", seconds / 3600),
         seconds => format!("{} d ago", seconds / 86_400),
     }
+}
+
+fn is_a_word(value: &Value) -> bool {
+    !value.is_object() || is_target(value) || is_difference(value)
+}
+
+/// Of an argument, between a declare and its queue.
+fn is_difference(value: &Value) -> bool {
+    value.get("argument").is_some() && value.get("has").is_some()
 }
 
 fn is_target(value: &Value) -> bool {

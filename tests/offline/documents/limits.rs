@@ -23,7 +23,7 @@ const OTHERS: [&str; 35] = [
     "ready-when-refused",
     "prefix",
     "mode",
-    "declares",
+    "lenient",
     "history",
     "on-unroutable",
     "on-dead-letter",

@@ -10,7 +10,8 @@ use dlx_proxy::dead_letter::retries::{self as rules_of_retries, RetryType};
 use dlx_proxy::intake;
 use dlx_proxy::machine::Limits;
 use dlx_proxy::publisher::OnUnroutable;
-use dlx_proxy::registry::policy::{Declares, Definition, Mode, Pattern, Policy};
+use dlx_proxy::registry::lenient::Lenient;
+use dlx_proxy::registry::policy::{Definition, Mode, Pattern, Policy};
 use dlx_proxy::registry::said_retries::SaidRetries;
 use fastrand::Rng;
 
@@ -22,9 +23,9 @@ use super::super::rulings::Rulings;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub mode: Mode,
-    pub declares: Declares,
+    pub lenient: Lenient,
     /// Queues whose policy says something else.
-    otherwise: BTreeMap<String, Declares>,
+    otherwise: BTreeMap<String, Lenient>,
     pub rulings: Rulings,
     /// Queues whose arguments name no target; in mode `rejects-only`, so that a policy which names one can go.
     targetless: BTreeSet<String>,
@@ -59,7 +60,7 @@ impl Settings {
             } else {
                 Mode::Full
             },
-            declares: Declares::Strict,
+            lenient: Lenient::default(),
             otherwise: BTreeMap::new(),
             rulings: Rulings::new(),
             targetless: BTreeSet::new(),
@@ -118,32 +119,32 @@ impl Settings {
         };
         self.max_queues = 65_536;
         self.retained = self.retained.max(20_000);
-        let lenient = |queue: &&String| redeclares.of(queue).is_some();
-        let (declares, otherwise, exceptions): (_, _, Vec<&String>) = match redeclares.by_policy {
+        let differs = |queue: &&String| redeclares.of(queue).is_some();
+        let (lenient, otherwise, exceptions): (_, _, Vec<&String>) = match redeclares.by_policy {
             true => {
-                let these = plan.sources.iter().filter(lenient);
-                (Declares::Strict, Declares::Lenient, these.collect())
+                let these = plan.sources.iter().filter(differs);
+                (Lenient::default(), Lenient::targets(), these.collect())
             }
             false => {
-                let these = plan.sources.iter().filter(|queue| !lenient(queue));
-                (Declares::Lenient, Declares::Strict, these.collect())
+                let these = plan.sources.iter().filter(|queue| !differs(queue));
+                (Lenient::targets(), Lenient::default(), these.collect())
             }
         };
-        self.declares = declares;
+        self.lenient = lenient;
         let exceptions = exceptions.into_iter().cloned();
-        self.otherwise = exceptions.map(|queue| (queue, otherwise)).collect();
+        self.otherwise = exceptions.map(|queue| (queue, otherwise.clone())).collect();
         self
     }
 
     pub(super) fn policies(&self) -> Vec<Policy> {
         let others = self.otherwise.iter();
         let others = others.filter(|(queue, _)| !self.rulings.contains_key(*queue));
-        let others = others.map(|(queue, declares)| Policy {
+        let others = others.map(|(queue, lenient)| Policy {
             vhost: vhost(),
             pattern: Pattern::new(&format!("^{queue}$")).expect("a pattern"),
             priority: 1,
             mode: Some(self.mode),
-            declares: Some(*declares),
+            lenient: Some(lenient.clone()),
             ..Policy::default()
         });
         let of_queues = self.rulings.iter().map(|(queue, ruling)| Policy {
@@ -154,7 +155,7 @@ impl Settings {
                 true => Mode::RejectsOnly,
                 false => self.mode,
             }),
-            declares: self.otherwise.get(queue).copied(),
+            lenient: self.otherwise.get(queue).cloned(),
             overrules_arguments: ruling.overrules,
             definition: Definition {
                 dead_letter_exchange: ruling.exchange.as_deref().map(short),

@@ -22,6 +22,14 @@ pub enum Event {
         /// False: the queue keeps its own arguments.
         taken_over: bool,
     },
+    /// A declare that goes on differs in this from its queue, which keeps what it has.
+    DeclareDiffers {
+        queue: ShortStr,
+        argument: ShortStr,
+        /// As text. `None`: it said nothing.
+        wanted: Option<String>,
+        has: Option<String>,
+    },
     /// A declare names another dead-letter target than the last one; it counts from now on.
     Redeclared {
         queue: ShortStr,

@@ -29,14 +29,15 @@ impl Script for Scripted {
 
     /// `new [fresh] [reading] [strict]`: else its mark has come.
     fn begin(words: &mut Words) -> Scripted {
-        let declares = match words.flag("strict") {
-            true => Declares::Strict,
-            false => Declares::Lenient,
+        let lenient = match words.flag("strict") {
+            true => Lenient::default(),
+            false => Lenient::targets(),
         };
+        let keeps_record = lenient.follows_targets();
         let settings = Settings {
             login: login(),
             stream: name("dlx-proxy.redeclared"),
-            declares,
+            lenient,
             policies: LivePolicies::default(),
         };
         let mut script = Scripted {
@@ -45,11 +46,11 @@ impl Script for Scripted {
             said: Vec::new(),
         };
         let (fresh, reading) = (words.flag("fresh"), words.flag("reading"));
-        if !fresh && declares == Declares::Lenient {
+        if !fresh && keeps_record {
             script.rig.up("4.3.6");
             tell(&mut script, &mut None);
         }
-        if !fresh && !reading && declares == Declares::Lenient {
+        if !fresh && !reading && keeps_record {
             script.comes(&Message::Mark(name("1-1")), b"proxy");
             tell(&mut script, &mut None);
             script.told();
@@ -91,7 +92,7 @@ impl Script for Scripted {
             "foreign" => self.foreign(words.number()),
             "lenient" => {
                 let lenient = Policy {
-                    declares: Some(Declares::Lenient),
+                    lenient: Some(Lenient::targets()),
                     ..Policy::default()
                 };
                 let policies = &self.rig.machine.settings.policies;

@@ -17,8 +17,8 @@ use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 use super::policy::{Mode, Policy};
 use super::redeclared::Existing;
 
-pub(super) const DEAD_LETTER_EXCHANGE: &[u8] = b"x-dead-letter-exchange";
-pub(super) const DEAD_LETTER_ROUTING_KEY: &[u8] = b"x-dead-letter-routing-key";
+pub(crate) const DEAD_LETTER_EXCHANGE: &[u8] = b"x-dead-letter-exchange";
+pub(crate) const DEAD_LETTER_ROUTING_KEY: &[u8] = b"x-dead-letter-routing-key";
 pub(super) const DEAD_LETTER_STRATEGY: &[u8] = b"x-dead-letter-strategy";
 pub(super) const OVERFLOW: &[u8] = b"x-overflow";
 pub(super) const QUEUE_TYPE: &[u8] = b"x-queue-type";

@@ -309,6 +309,10 @@ impl Queue {
                         if source != Source::Declare && known.value.form.is_like(&value.form) =>
                     {
                         known.at = known.at.max(at);
+                        // A list does not know what a declare wanted.
+                        if source == Source::Refusal && known.value.kept != value.kept {
+                            Arc::make_mut(&mut known.value).kept = value.kept.clone();
+                        }
                     }
                     Some(known) if source != Source::Declare && known.at < at => {
                         self.life = next_life;

@@ -8,6 +8,7 @@ use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 use super::arguments::{
     DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments, QUEUE_TYPE,
 };
+use super::lenient::Kept;
 use super::redeclared::Existing;
 use super::said_retries::SaidRetries;
 
@@ -22,6 +23,8 @@ pub struct Declared {
     /// existed before).
     pub taken_over: bool,
     pub form: Form,
+    /// What the last declare said and the queue has otherwise.
+    pub kept: Box<[Kept]>,
 }
 
 /// A declare without the queue's name: repeated, it shows whether the queue is still the same.
@@ -68,6 +71,7 @@ impl Declared {
             },
             taken_over: is_taken_over,
             form,
+            kept: Default::default(),
         }
     }
 

@@ -8,6 +8,7 @@ use crate::objects::{Names, QueueType};
 
 use super::arguments::DeclareArguments;
 use super::catalogue::{self, fact::Source};
+use super::lenient::Kept;
 use super::live::LivePolicies;
 use super::policy::{Mode, Queue};
 use super::{Declared, Form};
@@ -37,6 +38,8 @@ pub struct Handling {
     pub why: Why,
     pub target: Option<Target>,
     pub retries: bool,
+    /// In what its last declare differs from it, beside the target.
+    pub kept: Box<[Kept]>,
     /// The source, and when it was so.
     pub told: Option<(Source, Mono)>,
     /// The last failed question, without a source.
@@ -105,6 +108,11 @@ const RETRIES_ALONE: Why = why(
     "The queue has retries, and no dead-letter exchange.",
     "",
 );
+const NO_TARGET: Why = why(
+    "no-target",
+    "The queue has no dead-letter exchange and no retries.",
+    "",
+);
 const TAKEN_OVER: Why = why("taken-over", "The queue has an intake exchange.", "");
 
 const fn why(name: &'static str, says: &'static str, advice: &'static str) -> Why {
@@ -145,6 +153,7 @@ impl Handling {
             why,
             target: None,
             retries: false,
+            kept: Default::default(),
             told: None,
             asked: None,
         }
@@ -179,13 +188,17 @@ impl Circumstances<'_> {
         let asked = known.asked().filter(|_| told.is_none());
         let (state, why, target) = match asked {
             Some(_) => (State::Unknown, UNDECLARED, None),
-            None => self.judge(queue, &declared, retries, left)?,
+            None => match self.judge(queue, &declared, retries, left) {
+                None if declared.kept.is_empty() => return None,
+                judged => judged.unwrap_or((State::Off, NO_TARGET, None)),
+            },
         };
         Some(Handling {
             state,
             why,
             target,
             retries,
+            kept: declared.kept,
             told,
             asked,
         })

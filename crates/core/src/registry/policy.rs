@@ -20,6 +20,7 @@ use crate::dead_letter::Target;
 use crate::objects::{DeclaredTarget, QueueType};
 
 use super::generated;
+use super::lenient::Lenient;
 use super::said_retries::SaidRetries;
 
 /// Who handles the dead letters of a queue. Independent of retries.
@@ -33,16 +34,6 @@ pub enum Mode {
     RejectsOnly,
     /// The broker handles all, even rejects.
     Off,
-}
-
-/// For a declare that differs from the queue only in its dead-letter target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Declares {
-    /// Refused, as by RabbitMQ (406).
-    Strict,
-    /// Accepted; it counts from then on.
-    Lenient,
 }
 
 /// The inputs of a policy match.
@@ -79,7 +70,7 @@ pub struct Policy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub declares: Option<Declares>,
+    pub lenient: Option<Lenient>,
     /// Its keys override the queue's arguments.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub overrules_arguments: bool,
@@ -158,9 +149,10 @@ impl Policies {
         self.any_retries
     }
 
-    pub fn any_is_lenient(&self) -> bool {
-        let mut policies = self.policies.iter();
-        policies.any(|policy| policy.declares == Some(Declares::Lenient))
+    /// Whether one of them lets a declare change where dead letters go.
+    pub fn any_follows_targets(&self) -> bool {
+        let mut lenient = self.policies.iter().filter_map(|of| of.lenient.as_ref());
+        lenient.any(Lenient::follows_targets)
     }
 
     pub fn matching(&self, queue: Queue<'_>) -> Option<&Policy> {
@@ -197,7 +189,7 @@ impl Default for Policy {
             apply_to: ApplyTo::Queues,
             priority: 0,
             mode: None,
-            declares: None,
+            lenient: None,
             overrules_arguments: false,
             definition: Definition::default(),
         }

@@ -1,4 +1,4 @@
-//! Queues that were declared otherwise than they are at the broker, where `declares = "lenient"` accepts that: what the last declare said counts.
+//! Queues that were declared otherwise than they are at the broker, where the setting `lenient` accepts that: what the last declare said counts.
 //!
 //! RabbitMQ keeps the dead-letter arguments with which a queue was made, whatever is declared later. So an entry says which those are: it
 //! counts only for a queue that has them, and not for the next one of that name that is made with others.

@@ -151,9 +151,8 @@ impl Declares {
             Wanted::Keep(said) => Accepted::Managed(read.as_it_is(said, retries)),
             Wanted::Probe(..) if self.is_on_its_way() => return line.hold(),
             Wanted::Probe(aim, said, intake) => {
-                let is_lenient = line.is_lenient(&read);
-                let pending =
-                    Pending::new(channel, &read, (aim, said, intake), retries, is_lenient);
+                let lenient = line.lenient(&read);
+                let pending = Pending::new(channel, &read, (aim, said, intake), retries, lenient);
                 self.answered = None;
                 self.begin(Box::new(pending), line);
                 return Handled::Done;

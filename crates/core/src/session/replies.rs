@@ -15,6 +15,7 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{ConsumerTag, MethodId};
 use crate::objects::QueueType;
 use crate::registry::Declared;
+use crate::registry::lenient::Kept;
 
 use super::channel::Consumer;
 
@@ -260,6 +261,14 @@ impl Accepted {
             Accepted::Plain(declared) | Accepted::Managed(declared) => {
                 (declared.form.bits, declared.queue_type)
             }
+        }
+    }
+
+    /// In what it differs from its queue.
+    pub(super) fn kept(&self) -> &[Kept] {
+        match self {
+            Accepted::Type(..) => &[],
+            Accepted::Plain(declared) | Accepted::Managed(declared) => &declared.kept,
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::known::{Known, Standing, Target};
 use crate::machine::DeadLettersTo;
 use crate::registry::catalogue::fact::Source;
 use crate::registry::handling::{Handling, State as Handled, Why};
+use crate::registry::lenient::Kept;
 use crate::registry::redeclared::Existing;
 
 /// Rows of an answer: the default and the maximum.
@@ -57,10 +58,25 @@ pub(in crate::console::admin) struct HandledQueue {
     reported_by: Option<&'static str>,
     /// How long ago that was, or the queue was asked for in vain.
     reported_seconds: Option<u64>,
-    /// Where its own arguments send dead letters, if its last declare said something else (`declares = "lenient"`).
+    /// Where its own arguments send dead letters, if its last declare said something else (the setting `lenient`).
     own_arguments: Option<String>,
+    /// What else its last declare said otherwise, and the queue keeps.
+    pub differs: Vec<Differs>,
     #[serde(skip)]
     why: Why,
+}
+
+/// An argument of a declare that differs from its queue.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::console::admin) struct Differs {
+    /// Its name, or `durable` or `auto-delete`.
+    #[schema(value_type = String)]
+    pub argument: ShortStr,
+    /// What the declare said; none: nothing.
+    pub wanted: Option<String>,
+    /// What the queue has; none: nothing.
+    pub has: Option<String>,
 }
 
 /// Why a queue is handled so.
@@ -138,6 +154,21 @@ fn state_of(state: &[u8]) -> Result<Handled, Problem> {
     Handled::parse(&state).map_err(|problem| bad(format_args!("state={state}: {problem}")))
 }
 
+impl From<Kept> for Differs {
+    fn from(kept: Kept) -> Differs {
+        let Kept {
+            argument,
+            wanted,
+            has,
+        } = kept;
+        Differs {
+            argument,
+            wanted,
+            has,
+        }
+    }
+}
+
 // === impl HandledQueue ===
 
 impl HandledQueue {
@@ -166,6 +197,7 @@ impl HandledQueue {
             }),
             reported_seconds: at.or(handling.asked).map(|at| at.until(now).as_secs()),
             own_arguments: said.map(|said| DeadLettersTo::from(&said).to_string()),
+            differs: handling.kept.into_iter().map(Differs::from).collect(),
             why: handling.why,
         }
     }

@@ -4,7 +4,7 @@ use axum::extract::State;
 use maud::html;
 
 use super::super::api::Asked;
-use super::super::api::handled::{HandledQueue, handled};
+use super::super::api::handled::{Differs, HandledQueue, handled};
 use super::super::parameters::Place;
 use super::overview::coded;
 use super::page::{Trail, notes, page};
@@ -21,6 +21,9 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
             td.text data-label="Target" {
                 @if let Some(target) = &of.target { (told::target(target)) } @else { span.none { "–" } }
                 @if of.leads_nowhere() { " " span.sign.bad { "leads to no queue" } }
+                @for Differs { argument, wanted, has } in &of.differs {
+                    p.note { "A declare wanted " code { (argument) } " " (wanted.as_deref().unwrap_or("none")) ", the queue has " (has.as_deref().unwrap_or("none")) "." }
+                }
             }
             td data-label="Retries" { @if of.retries { "yes" } @else { "no" } }
             td.text data-label="Why" { a href={ "#" (of.cause) } { (of.cause) } }

@@ -78,6 +78,7 @@ fn declared(queue_type: QueueType, intake: &str) -> Declared {
         queue_type,
         taken_over,
         form: Form::of(0, &arguments.finish()),
+        kept: Default::default(),
     }
 }
 

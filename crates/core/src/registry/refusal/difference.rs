@@ -7,6 +7,7 @@ use crate::amqp::reply_code::PRECONDITION_FAILED;
 use crate::amqp::table::{Table, TableBuilder};
 use crate::registry::Form;
 use crate::registry::arguments::ONLY_IF_THERE;
+use crate::registry::lenient::is_of_target;
 
 use super::{BUT_CURRENT_IS, INEQUIVALENT};
 
@@ -48,7 +49,7 @@ pub fn difference(code: u16, text: &[u8], queue: &[u8]) -> Option<Difference> {
     ))
 }
 
-/// `the value '5' of type 'signedint'` beside none, `'quorum'` beside another text.
+/// `the value '5' of type 'signedint'` beside none; `'quorum'`, `'5'`, `'true'` beside another value.
 fn member(name: &[u8], current: &[u8]) -> Option<Vec<u8>> {
     let typed = current
         .strip_prefix(b"the value ")
@@ -56,17 +57,39 @@ fn member(name: &[u8], current: &[u8]) -> Option<Vec<u8>> {
         .and_then(|typed| typed.split_at_checked(memmem::rfind(typed, b" of type '")?));
     let (value, kind) = match typed {
         Some((value, kind)) => (value, kind.strip_prefix(b" of type '")?),
-        None => (current, &b"longstr"[..]),
+        None => (current, &b""[..]),
     };
     let value = value.strip_prefix(b"'")?.strip_suffix(b"'")?;
+    let number = std::str::from_utf8(value)
+        .ok()
+        .and_then(|of| of.parse().ok());
     let mut table = TableBuilder::default();
     match kind {
         b"longstr" => table.longstr(name, value),
         b"bool" => table.boolean(name, value == b"true"),
+        b"" if is_of_target(name) => table.longstr(name, value),
+        // Other arguments that are compared are texts only if they do not look like another type.
+        b"" if [&b"true"[..], b"false"].contains(&value) => table.boolean(name, value == b"true"),
+        b"" if number.is_none() => table.longstr(name, value),
         // The broker compares numbers by their value, whatever their width.
-        _ => table.long(name, std::str::from_utf8(value).ok()?.parse().ok()?),
+        _ => table.long(name, number?),
     };
     Some(table.finish())
+}
+
+// === impl Difference ===
+
+impl Difference {
+    /// As the setting `lenient` names it.
+    pub fn name(&self) -> &[u8] {
+        match self {
+            Difference::Bit(QueueDeclare::DURABLE, _) => b"durable",
+            Difference::Bit(QueueDeclare::AUTO_DELETE, _) => b"auto-delete",
+            Difference::Bit(..) => b"exclusive",
+            Difference::Argument(name, _) => name,
+            Difference::IsStream => ONLY_IF_THERE,
+        }
+    }
 }
 
 // === impl Form ===

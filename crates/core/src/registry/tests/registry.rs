@@ -22,6 +22,7 @@ fn declared(taken_over: bool) -> Declared {
         queue_type: QueueType::Default,
         taken_over,
         form: Form::default(),
+        kept: Default::default(),
     }
 }
 

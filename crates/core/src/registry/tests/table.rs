@@ -243,6 +243,7 @@ impl Scene {
             queue_type: QueueType::Classic,
             taken_over: true,
             form: Form::of(0, &DeclareArguments::read(b"").with(&made)),
+            kept: Default::default(),
         };
         let exchange = made.exchange.unwrap();
         let rejected = self.live.target_of_declared(queue, &declared, &self.names);
@@ -260,6 +261,7 @@ impl Scene {
             queue_type: queue_type(line),
             taken_over: line.flag("taken-over"),
             form: Form::of(0, &self.arguments),
+            kept: Default::default(),
         };
         let by_broker = self.live.broker_dead_letters(queue(line), &declared);
         either(by_broker, "dead-letters", "discards")
@@ -372,7 +374,7 @@ fn policy(line: &Line) -> Result<Policy, BadPattern> {
             .text("priority")
             .map_or(0, |number| number.parse().unwrap()),
         mode: line.get("mode").map(mode),
-        declares: None,
+        lenient: None,
         overrules_arguments: line.flag("overrules"),
         definition: Definition {
             dead_letter_exchange: short("exchange"),

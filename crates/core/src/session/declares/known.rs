@@ -7,6 +7,7 @@ use crate::objects::QueueType;
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
+use crate::registry::lenient::Kept;
 use crate::registry::policy::{Mode, Policy};
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form, generated};
@@ -27,6 +28,19 @@ impl Declares {
         let now = line.now();
         let (bits, queue_type) = accepted.kind();
         line.registry.learn_type(&queue, bits, queue_type, now);
+        for kept in accepted.kept() {
+            let Kept {
+                argument,
+                wanted,
+                has,
+            } = kept.clone();
+            line.turn.event(Event::DeclareDiffers {
+                queue: queue.clone(),
+                argument,
+                wanted,
+                has,
+            });
+        }
         let by_its_name = |declared: &Declared| {
             let is_made = generated::is_made(asked);
             !is_made || declared.taken_over || line.is_meant(&queue, declared)

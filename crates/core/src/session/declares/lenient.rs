@@ -1,5 +1,7 @@
-//! A declare that differs from its queue only in where dead letters go, where `declares = "lenient"`: it goes on in the words that fit the queue, and
-//! what it says counts from then on.
+//! A declare that differs from its queue in what the setting `lenient` names: it goes on in the words that fit the queue.
+//!
+//! Where its dead letters go counts from then on. All else stays as the queue has it, and is reported: each refusal tells one such difference, the
+//! declare takes over what the queue has, and the same form is asked again. What was taken over is never a part of a form that makes a queue.
 //!
 //! ```text
 //!  refused for x-dead-letter-exchange or -routing-key ──▶ AsTheQueue: the same declare with what the queue has (each refusal tells one of the two)
@@ -18,11 +20,13 @@
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::Close;
 use crate::machine::{DeadLettersTo, Event, Limit};
-use crate::objects::DeclaredTarget;
-use crate::registry::Declared;
+use crate::objects::{DeclaredTarget, Names, QueueType};
+use crate::registry::arguments::{DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments};
+use crate::registry::lenient::{Kept, is_of_target};
 use crate::registry::policy::{Mode, Policy};
 use crate::registry::redeclared::{Entry, Existing};
-use crate::registry::refusal;
+use crate::registry::refusal::{self, Difference};
+use crate::registry::{self, Declared};
 use crate::session::line::Line;
 
 use super::pending::Pending;
@@ -30,8 +34,77 @@ use super::table::Form;
 
 /// Corrections: exchange and routing key once each, twice if the queue was replaced.
 const MOST_CORRECTED: u8 = 4;
+/// Differences that stay with the queue: none has more arguments.
+const MOST_KEPT: usize = 24;
 
 impl Pending {
+    /// Whether the declare may differ in what this refusal names: it goes on with what the queue has.
+    pub(super) fn keeps(&mut self, form: Form, close: &Close<'_>, line: &Line<'_, '_>) -> bool {
+        let difference = match form {
+            Form::Passive | Form::Never | Form::MayWrite => None,
+            _ => refusal::difference(close.code, close.text, &self.queue),
+        };
+        let may = |difference: &Difference| {
+            let name = difference.name();
+            self.lenient.allows(name) && !is_of_target(name) && self.kept.len() < MOST_KEPT
+        };
+        let Some(difference) = difference.filter(may) else {
+            return false;
+        };
+        let name = ShortStr::copy(difference.name()).unwrap_or_default();
+        let now = registry::Form {
+            bits: self.bits,
+            arguments: self.arguments.clone(),
+        };
+        let next = now.corrected(difference);
+        let read = DeclareArguments::read(&next.arguments);
+        let (queue_type, names) = (read.queue_type(), &line.settings.names);
+        let (Some(said), Some(intake)) = (read.said(), read.intake(names)) else {
+            return false;
+        };
+        let is_kept_already = self.kept.iter().any(|kept| kept.argument == name);
+        let bytes = self.bytes() + next.arguments.len();
+        let is_stream = queue_type == QueueType::Other;
+        if next == now || is_stream || is_kept_already || !line.fits_frame(bytes) {
+            return false;
+        }
+        self.kept.push(Kept {
+            wanted: now.shown(&name),
+            has: next.shown(&name),
+            argument: name,
+        });
+        self.said = said;
+        // Unless a refusal has named the one that the queue has.
+        if DeclareArguments::read(&now.arguments)
+            .intake(names)
+            .as_ref()
+            == Some(&self.intake)
+        {
+            self.goes_on_as(intake);
+        }
+        if queue_type != QueueType::Default {
+            self.queue_type = queue_type;
+        }
+        (self.bits, self.arguments) = (next.bits, next.arguments);
+        self.asked.get_or_insert(now);
+        true
+    }
+
+    /// There is no such queue any more: the declare begins anew, as the client wrote it.
+    pub(super) fn keeps_nothing(&mut self, names: &Names) -> bool {
+        let Some(asked) = self.asked.take() else {
+            return false;
+        };
+        self.kept.clear();
+        (self.bits, self.arguments) = (asked.bits, asked.arguments);
+        let read = DeclareArguments::read(&self.arguments);
+        if let (Some(said), Some(intake)) = (read.said(), read.intake(names)) {
+            (self.said, self.queue_type) = (said, read.queue_type());
+            self.goes_on_as(intake);
+        }
+        true
+    }
+
     /// Whether the refusal shows the queue's arguments, and the declare may differ from them.
     pub(super) fn corrects(
         &mut self,
@@ -46,8 +119,14 @@ impl Pending {
             (Form::AsItIs | Form::AsTheQueue, None) => Existing::of(&self.arguments),
         };
         let corrected = refusal::corrected(close.code, close.text, &self.queue, &believed);
-        let may = self.is_lenient && self.corrected < MOST_CORRECTED;
-        let Some(existing) = corrected.filter(|existing| may && *existing != believed) else {
+        let may = |existing: &Existing| {
+            let name = match existing.exchange == believed.exchange {
+                true => DEAD_LETTER_ROUTING_KEY,
+                false => DEAD_LETTER_EXCHANGE,
+            };
+            *existing != believed && self.lenient.allows(name) && self.corrected < MOST_CORRECTED
+        };
+        let Some(existing) = corrected.filter(may) else {
             return false;
         };
         let most = line.settings.limits.now().max_redeclared_queues;

@@ -4,6 +4,7 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::QueueDeclare;
 use crate::objects::{DeclaredTarget, Names, QueueType};
 use crate::registry::arguments::{Aim, DeclareArguments, if_there};
+use crate::registry::lenient::{Kept, Lenient};
 use crate::registry::redeclared::Existing;
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{self, Declared};
@@ -20,15 +21,18 @@ pub(in crate::session) struct Pending {
     pub(super) bits: u8,
     /// Without arguments that the broker must not see.
     pub(super) arguments: Vec<u8>,
-    queue_type: QueueType,
+    pub(super) queue_type: QueueType,
     pub(super) said: DeclaredTarget,
     retries: SaidRetries,
     pub(super) intake: ShortStr,
-    /// It may differ from its queue in dead-letter arguments.
-    pub(super) is_lenient: bool,
-    /// Of the existing queue, as far as refusals showed.
+    /// In what it may differ from its queue.
+    pub(super) lenient: Lenient,
+    /// The dead-letter arguments of the existing queue, as far as refusals showed.
     pub(super) existing: Option<Existing>,
     pub(super) corrected: u8,
+    /// What the client wrote, where the existing queue has something else that it keeps.
+    pub(super) asked: Option<registry::Form>,
+    pub(super) kept: Vec<Kept>,
     pub(super) case: Case,
     pub(super) stage: Stage,
 }
@@ -41,7 +45,7 @@ impl Pending {
         read: &Read<'_>,
         (aim, said, intake): (Aim, DeclaredTarget, ShortStr),
         retries: SaidRetries,
-        is_lenient: bool,
+        lenient: Lenient,
     ) -> Pending {
         Pending {
             channel,
@@ -53,9 +57,11 @@ impl Pending {
             said,
             retries,
             intake,
-            is_lenient,
+            lenient,
             existing: None,
             corrected: 0,
+            asked: None,
+            kept: Default::default(),
             case: Case {
                 aim,
                 to_be_named: read.declare.queue.is_empty(),
@@ -87,10 +93,11 @@ impl Pending {
     /// intake exchange.
     pub(super) fn written(&self, form: Form) -> Vec<u8> {
         match form {
+            Form::AsItIs if self.asked.is_some() => if_there(&self.arguments),
             Form::AsItIs => self.arguments.clone(),
             Form::Passive | Form::MayWrite => Vec::new(),
             Form::Never => self.read().permission_probe(),
-            Form::Rewritten if self.case.may_make() => self.table(form),
+            Form::Rewritten if self.case.may_make() && self.asked.is_none() => self.table(form),
             Form::Rewritten | Form::IfThere | Form::AsTheQueue => if_there(&self.table(form)),
         }
     }
@@ -133,6 +140,7 @@ impl Pending {
             queue_type: self.queue_type,
             taken_over: false,
             form: registry::Form::of(self.bits, &self.arguments),
+            kept: self.kept.as_slice().into(),
         };
         match (form, self.case.aim) {
             (Form::AsItIs, Aim::Full | Aim::Lenient) => Accepted::Managed(as_it_is()),
@@ -142,6 +150,7 @@ impl Pending {
                 let form = registry::Form::of(self.bits, &self.table(form));
                 let mut declared = Declared::of_queue(form, self.queue_type, names);
                 declared.retries = self.retries;
+                declared.kept = self.kept.as_slice().into();
                 if self.existing.is_some() {
                     declared.said = self.said.clone();
                 }

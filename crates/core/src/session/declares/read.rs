@@ -7,7 +7,8 @@ use crate::amqp::method::QueueDeclare;
 use crate::machine::{Event, Fallback};
 use crate::objects::{DeclaredTarget, QueueType};
 use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
-use crate::registry::policy::{Declares as Differing, Mode};
+use crate::registry::lenient::Lenient;
+use crate::registry::policy::{Mode, Policy};
 use crate::registry::said_retries::{self, SaidRetries};
 use crate::registry::{Declared, Form, generated, in_vain};
 use crate::session::line::Line;
@@ -56,6 +57,7 @@ impl<'a> Read<'a> {
             queue_type: self.queue_type,
             taken_over: false,
             form: Form::of(self.declare.bits, self.declare.arguments),
+            kept: Default::default(),
         }
     }
 
@@ -96,12 +98,18 @@ impl Line<'_, '_> {
         }
     }
 
-    /// Whether it may differ from its queue in dead-letter arguments.
-    pub(super) fn is_lenient(&self, read: &Read<'_>) -> bool {
-        let declares = self.of_policy(&read.name, read.queue_type, |policy| policy?.declares);
-        !read.declare.queue.is_empty()
-            && declares.unwrap_or(self.settings.declares) == Differing::Lenient
-            && self.mode_of(&read.name, read.queue_type) != Mode::Off
+    /// In what it may differ from its queue. Streams tell in other words what they have.
+    pub(super) fn lenient(&self, read: &Read<'_>) -> Lenient {
+        if read.declare.queue.is_empty() || read.queue_type == QueueType::Other {
+            return Lenient::default();
+        }
+        let of_policy = |policy: Option<&Policy>| policy?.lenient.clone();
+        let lenient = self.of_policy(&read.name, read.queue_type, of_policy);
+        let lenient = lenient.unwrap_or_else(|| self.settings.lenient.clone());
+        match self.mode_of(&read.name, read.queue_type) {
+            Mode::Off => lenient.without_targets(),
+            Mode::Full | Mode::RejectsOnly => lenient,
+        }
     }
 
     pub(super) fn wanted(&mut self, read: &Read<'_>) -> Wanted {
@@ -143,9 +151,13 @@ impl Line<'_, '_> {
                 Aim::Off => Wanted::Nothing,
                 Aim::Full | Aim::Compare | Aim::Lenient => Wanted::Leave(Fallback::FrameMax),
             },
-            Wanted::Nothing | Wanted::Keep(_) if self.is_lenient(read) => {
+            Wanted::Nothing | Wanted::Keep(_) if !self.lenient(read).is_empty() => {
+                let aim = match self.mode_of(&read.name, read.queue_type) {
+                    Mode::Off => Aim::Off,
+                    Mode::Full | Mode::RejectsOnly => Aim::Lenient,
+                };
                 match (arguments.said(), arguments.intake(names)) {
-                    (Some(said), Some(intake)) => Wanted::Probe(Aim::Lenient, said, intake),
+                    (Some(said), Some(intake)) => Wanted::Probe(aim, said, intake),
                     _ => wanted,
                 }
             }

@@ -76,14 +76,29 @@ impl Declares {
                 }
             }
         };
-        if refused.is_some_and(|close| pending.corrects(form, &close, line)) {
-            return self.take(pending, Step::Ask(Form::AsTheQueue), line);
+        if let Some(close) = &refused {
+            if pending.keeps(form, close, line) {
+                return self.take(pending, Step::Ask(form), line);
+            }
+            if pending.corrects(form, close, line) {
+                return self.take(pending, Step::Ask(Form::AsTheQueue), line);
+            }
         }
-        let step = pending.case.told(form, &there);
+        if let There::Absent | There::Granted | There::Invalid | There::InvalidTarget = there
+            && pending.keeps_nothing(&line.settings.names)
+        {
+            let step = pending.case.begin();
+            return self.take(pending, step, line);
+        }
+        let mut step = pending.case.told(form, &there);
         if let There::Ours(intake) = there
             && step == Step::Ensure(Then::Forward)
         {
             pending.goes_on_as(intake);
+            if !pending.lenient.is_empty() {
+                // What else differs may be allowed.
+                step = Step::Ask(Form::IfThere);
+            }
         }
         self.take(pending, step, line);
     }

@@ -187,6 +187,7 @@ pub(super) fn declared(retries: SaidRetries) -> Declared {
         queue_type: QueueType::Classic,
         taken_over: false,
         form: Form::default(),
+        kept: Default::default(),
     }
 }
 

@@ -16,8 +16,9 @@ use crate::objects::{DeclaredTarget, QueueType};
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
+use crate::registry::lenient::Lenient;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::{Declares, Mode};
+use crate::registry::policy::Mode;
 use crate::registry::redeclared::Existing;
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form};
@@ -66,7 +67,7 @@ pub(super) fn settings(mode: Mode) -> Settings {
     Settings {
         user: name("dlx-proxy"),
         mode,
-        declares: Declares::Strict,
+        lenient: Lenient::default(),
         names: super::names(),
         policies: LivePolicies::default(),
         rules,
@@ -229,6 +230,7 @@ impl Script {
             queue_type: QueueType::Classic,
             taken_over,
             form,
+            kept: Default::default(),
         };
         self.manages(queue, declared);
         self

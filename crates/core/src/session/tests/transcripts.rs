@@ -27,7 +27,8 @@ use crate::objects::QueueType;
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
 use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
-use crate::registry::policy::{Declares, Definition, Mode, Pattern, Policies, Policy};
+use crate::registry::lenient::Lenient;
+use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form};
 use crate::session::Input;
@@ -72,7 +73,11 @@ fn session(words: &str) -> Script {
     for (word, value) in pairs(rest) {
         match word {
             "api" => settings.policies.set_hears_broker(true),
-            "lenient" => settings.declares = Declares::Lenient,
+            "lenient" if value.is_empty() => settings.lenient = Lenient::targets(),
+            "lenient" => {
+                let names = value.split(',').map(Lenient::name);
+                settings.lenient = Lenient::new(names.map(|name| name.expect("a name")));
+            }
             "version" => version = value,
             "channels" => channels = Some(number(value)),
             "frame-max" => frame_max = Some(number(value)),
