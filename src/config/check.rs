@@ -13,9 +13,9 @@ use crate::url::hidden;
 
 use super::raw::{DEFAULTS, Mistake, Mistakes, Raw};
 use super::value::{
-    SHORTSTR, address_or_none, connections, header, hook_url, management_url, number, part,
-    place_or_none, prefix, shortstr, size, text_or_none, threads, upstream, wait, wait_or_never,
-    word, yes_or_no,
+    SHORTSTR, address_or_none, connections, header, hook_url, lenient, management_url, number,
+    part, place_or_none, prefix, shortstr, size, text_or_none, threads, upstream, wait,
+    wait_or_never, word, yes_or_no,
 };
 use super::{Config, Reloadable, gone};
 
@@ -50,7 +50,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         ready_when_refused: c.get("ready-when-refused", yes_or_no),
         names: c.get("prefix", prefix),
         mode: c.get("mode", word),
-        lenient: Lenient::new(c.list("lenient", Lenient::name)),
+        lenient: Lenient::new(c.list("lenient", lenient)),
         on_dead_letter: c.get_secret("on-dead-letter", hook_url),
         history: c.get("history", word),
         on_unroutable: c.get("on-unroutable", word),

@@ -14,6 +14,7 @@ use crate::dead_letter::retries::RetryType;
 use crate::descriptors::Clients;
 use crate::net::ports::At;
 use crate::objects::Names;
+use crate::registry::lenient::Item;
 use crate::registry::policy::Pattern;
 use crate::registry::said_retries::{no_delay, no_retry_type};
 use crate::url::hidden;
@@ -152,6 +153,14 @@ pub(super) fn wait(text: &str) -> Result<Duration, String> {
             "write a time with its unit, like \"500ms\", \"5s\" or \"1m 30s\", from 1ms to 24h"
                 .to_owned(),
         ),
+    }
+}
+
+/// A name, or `transient=8h`.
+pub(super) fn lenient(text: &str) -> Result<Item, String> {
+    match text.strip_prefix("transient=") {
+        Some(expires) => wait(expires).map(Item::Transient),
+        None => Item::name(text),
     }
 }
 

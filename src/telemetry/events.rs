@@ -190,6 +190,7 @@ impl Reporter {
 
     fn write(&self, event: &Event) {
         match event {
+            Event::PrefetchOfChannel => plain!(self, PREFETCH_OF_CHANNEL, ""),
             Event::DeclareDiffers {
                 queue,
                 argument,

@@ -88,6 +88,20 @@ def test_what_may_differ_stays_as_the_queue_has_it(own, target):
     assert listed()["differs"] == []
 
 
+@pytest.mark.parametrize("own", [{"lenient": "transient=1h,x-queue-master-locator,x-queue-version"}], indirect=True)
+def test_old_clients_go_on_with_a_new_broker(own):
+    """4.3 closes their connections by default, or gives their consumers a prefetch each that was meant for all."""
+    is_new = own.via.broker.is_from(4, 3)
+    for _ in range(2):
+        own.queue("q", durable=False, **{"x-queue-master-locator": "min-masters", "x-queue-version": 1})
+    (of, *_) = json.loads(command(own, "-o", "json", group="queues")[1])["queues"] or [{"differs": []}]
+    assert {differs["argument"]: (differs["wanted"], differs["has"]) for differs in of["differs"]} == (is_new and {
+        "durable": ("false", "true"), "x-expires": (None, "3600000"), "x-queue-type": (None, "classic"),
+        "x-queue-master-locator": ("min-masters", None), "x-queue-version": ("1", None)} or {})
+    own.channel.basic_qos(prefetch_count=5, global_qos=True)
+    assert own.proxy.metric("dlx_proxy_events_total", event="prefetch_of_channel") == is_new
+
+
 @lenient
 @pytest.mark.parametrize("kind", ("classic", "quorum"))
 def test_the_last_declare_wins_on_all_connections(own, kind):

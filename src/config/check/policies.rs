@@ -6,7 +6,7 @@ use super::super::Config;
 use super::super::gone;
 use super::super::raw::{POLICY, WRITE_POLICY, nearest};
 use super::super::value::{
-    SHORTSTR, delay, number, pattern, retry_type, shortstr, word, yes_or_no,
+    SHORTSTR, delay, lenient, number, pattern, retry_type, shortstr, word, yes_or_no,
 };
 use super::{Checker, place, shown};
 use crate::registry::lenient::Lenient;
@@ -90,8 +90,8 @@ impl Checker {
 
     fn lenient(&mut self, table: &mut Table) -> Option<Lenient> {
         let value = table.take("lenient")?;
-        let names = self.items(&table.name_of("lenient"), &value, Lenient::name);
-        Some(Lenient::new(names))
+        let items = self.items(&table.name_of("lenient"), &value, lenient);
+        Some(Lenient::new(items))
     }
 
     fn definition(&mut self, value: Option<Value>) -> Definition {

@@ -22,6 +22,8 @@ pub enum Event {
         /// False: the queue keeps its own arguments.
         taken_over: bool,
     },
+    /// A client sets a prefetch for a channel, and the broker gives it to each consumer.
+    PrefetchOfChannel,
     /// A declare that goes on differs in this from its queue, which keeps what it has.
     DeclareDiffers {
         queue: ShortStr,

@@ -87,6 +87,9 @@ impl Session {
             MethodId::BASIC_CANCEL if state.begins_unseen() => {
                 return self.hold(Hold::Answers(channel), turn);
             }
+            MethodId::BASIC_QOS if self.peer.multiplies_prefetch(method.payload) => {
+                turn.event(Event::PrefetchOfChannel);
+            }
             _ if state.unacked.awaits()
                 && !(self.exchanges).cannot_fail(state, method, &self.registry, now) =>
             {

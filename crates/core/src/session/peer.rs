@@ -39,6 +39,16 @@ pub(super) struct Peer {
 // === impl Peer ===
 
 impl Peer {
+    /// Whether this `basic.qos` is for a channel, which the broker gives to each of its consumers.
+    pub(super) fn multiplies_prefetch(&self, payload: &[u8]) -> bool {
+        let is_new = self
+            .version
+            .is_some_and(|version| version >= Version(4, 3, 0));
+        // Behind class, method and prefetch-size.
+        is_new
+            && matches!(payload.get(8..), Some([high, low, bits]) if bits & 1 != 0 && (*high, *low) != (0, 0))
+    }
+
     pub(super) fn watch(&mut self, id: MethodId, payload: &[u8]) {
         match id {
             MethodId::CONNECTION_START => {

@@ -68,11 +68,7 @@ impl Pending {
         if next == now || is_stream || is_kept_already || !line.fits_frame(bytes) {
             return false;
         }
-        self.kept.push(Kept {
-            wanted: now.shown(&name),
-            has: next.shown(&name),
-            argument: name,
-        });
+        self.kept.push(Kept::between(&now, &next, name));
         self.said = said;
         // Unless a refusal has named the one that the queue has.
         if DeclareArguments::read(&now.arguments)
@@ -95,7 +91,7 @@ impl Pending {
         let Some(asked) = self.asked.take() else {
             return false;
         };
-        self.kept.clear();
+        self.kept.truncate(self.reworded);
         (self.bits, self.arguments) = (asked.bits, asked.arguments);
         let read = DeclareArguments::read(&self.arguments);
         if let (Some(said), Some(intake)) = (read.said(), read.intake(names)) {

@@ -33,6 +33,8 @@ pub(in crate::session) struct Pending {
     /// What the client wrote, where the existing queue has something else that it keeps.
     pub(super) asked: Option<registry::Form>,
     pub(super) kept: Vec<Kept>,
+    /// The first of these differ whatever the queue has.
+    pub(super) reworded: usize,
     pub(super) case: Case,
     pub(super) stage: Stage,
 }
@@ -61,7 +63,8 @@ impl Pending {
             existing: None,
             corrected: 0,
             asked: None,
-            kept: Default::default(),
+            kept: read.kept.clone(),
+            reworded: read.kept.len(),
             case: Case {
                 aim,
                 to_be_named: read.declare.queue.is_empty(),

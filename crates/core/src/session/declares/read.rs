@@ -7,7 +7,7 @@ use crate::amqp::method::QueueDeclare;
 use crate::machine::{Event, Fallback};
 use crate::objects::{DeclaredTarget, QueueType};
 use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
-use crate::registry::lenient::Lenient;
+use crate::registry::lenient::{Kept, Lenient};
 use crate::registry::policy::{Mode, Policy};
 use crate::registry::said_retries::{self, SaidRetries};
 use crate::registry::{Declared, Form, generated, in_vain};
@@ -28,6 +28,8 @@ pub(super) struct Read<'a> {
     /// For policies. If the broker generates the name: a possible one.
     pub(super) name: Cow<'a, [u8]>,
     pub(super) queue_type: QueueType,
+    /// What was put in other words.
+    pub(super) kept: Vec<Kept>,
 }
 
 // === impl Read ===
@@ -57,8 +59,15 @@ impl<'a> Read<'a> {
             queue_type: self.queue_type,
             taken_over: false,
             form: Form::of(self.declare.bits, self.declare.arguments),
-            kept: Default::default(),
+            kept: self.kept.as_slice().into(),
         }
+    }
+
+    /// The method with these arguments.
+    fn payload_with(&self, arguments: &[u8]) -> Vec<u8> {
+        let before = self.payload.len() - self.declare.arguments.len() - 4;
+        let before = self.payload.get(..before).unwrap_or_default();
+        [before, &(arguments.len() as u32).to_be_bytes(), arguments].concat()
     }
 
     pub(super) fn may_have_the_default_type(&self) -> bool {
@@ -95,7 +104,25 @@ impl Line<'_, '_> {
             declare,
             name,
             queue_type,
+            kept: Vec::new(),
         }
+    }
+
+    /// The method in words that the broker does not refuse by default, and in what those differ from the client's.
+    pub(super) fn modern(&self, read: &Read<'_>) -> Option<(Vec<u8>, Vec<Kept>)> {
+        let lenient = self.lenient(read);
+        if lenient.is_empty() {
+            return None;
+        }
+        let form = Form {
+            bits: read.declare.bits,
+            arguments: read.declare.arguments.to_vec(),
+        };
+        let (form, kept) = lenient.modern(&form, self.peer.version)?;
+        let mut payload = read.payload_with(&form.arguments);
+        let bits = payload.len() - form.arguments.len() - 4 - 1;
+        *payload.get_mut(bits)? = form.bits;
+        self.fits_frame(payload.len()).then_some((payload, kept))
     }
 
     /// In what it may differ from its queue. Streams tell in other words what they have.
@@ -182,13 +209,8 @@ impl Line<'_, '_> {
         if said.is_silent() || self.mode_of(&read.name, read.queue_type) == Mode::Off {
             return Default::default();
         }
-        let method = |without: Vec<u8>| {
-            let before = read.payload.len() - arguments.len() - 4;
-            let before = read.payload.get(..before).unwrap_or_default();
-            [before, &(without.len() as u32).to_be_bytes(), &without].concat()
-        };
         let without = said_retries::without(arguments, read.queue_type);
-        (said, without.map(method))
+        (said, without.map(|without| read.payload_with(&without)))
     }
 }
 

@@ -16,10 +16,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::script::*;
-use super::words::{Words, frames, quoted, shown};
+use super::words::{Words, frames, lenient, quoted, shown, time};
 use crate::amqp::ids::{ShortStr, name};
 use crate::dead_letter::retries::{OnCrash, RetryType};
 use crate::machine::*;
@@ -27,7 +26,6 @@ use crate::objects::QueueType;
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
 use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
-use crate::registry::lenient::Lenient;
 use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form};
@@ -39,17 +37,6 @@ fn mode(word: &str) -> Mode {
         "rejects-only" => Mode::RejectsOnly,
         "off" => Mode::Off,
         other => panic!("a mode: {other}"),
-    }
-}
-
-fn time(word: &str) -> Duration {
-    let at = word.find(|c: char| !c.is_ascii_digit()).expect("a unit");
-    let (number, unit) = word.split_at(at);
-    let number = number.parse().expect("a number");
-    match unit {
-        "ms" => Duration::from_millis(number),
-        "s" => Duration::from_secs(number),
-        unit => panic!("a unit: {unit}"),
     }
 }
 
@@ -73,11 +60,7 @@ fn session(words: &str) -> Script {
     for (word, value) in pairs(rest) {
         match word {
             "api" => settings.policies.set_hears_broker(true),
-            "lenient" if value.is_empty() => settings.lenient = Lenient::targets(),
-            "lenient" => {
-                let names = value.split(',').map(Lenient::name);
-                settings.lenient = Lenient::new(names.map(|name| name.expect("a name")));
-            }
+            "lenient" => settings.lenient = lenient(value),
             "version" => version = value,
             "channels" => channels = Some(number(value)),
             "frame-max" => frame_max = Some(number(value)),

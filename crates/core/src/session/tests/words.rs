@@ -1,6 +1,8 @@
 //! Frames as words, and back: `@2 deliver orders 1 "" key ; content hi`. Channel 1 goes without saying, and `probe` is channel 65535. Frames that
 //! have no words here are shown as their bytes.
 
+use std::time::Duration;
+
 use super::script::{CH, PROBE};
 use crate::amqp::cursor::{Cursor, Malformed};
 use crate::amqp::frame::{self, Front, Kind};
@@ -8,6 +10,7 @@ use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::amqp::table::{Table, TableBuilder};
+use crate::registry::lenient::{Item, Lenient};
 
 /// With their arguments: `0` is a reserved short, a number has that many bytes, `s` is a short and `S` a long string, `t` a table, `+` the names of bits.
 /// The last ones may be missing: they are empty or 0.
@@ -382,4 +385,29 @@ fn method(payload: &[u8]) -> Result<Option<String>, Malformed> {
     }
     words.truncate(needed);
     Ok(Some(words.join(" ")))
+}
+
+pub(super) fn time(word: &str) -> Duration {
+    let at = word.find(|c: char| !c.is_ascii_digit()).expect("a unit");
+    let (number, unit) = word.split_at(at);
+    let number = number.parse().expect("a number");
+    match unit {
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        unit => panic!("a unit: {unit}"),
+    }
+}
+
+/// Without words: where dead letters go.
+pub(super) fn lenient(words: &str) -> Lenient {
+    let items = words
+        .split(',')
+        .map(|item| match item.strip_prefix("transient-") {
+            Some(expires) => Item::Transient(time(expires)),
+            None => Item::name(item).expect("a name"),
+        });
+    match words {
+        "" => Lenient::targets(),
+        _ => Lenient::new(items),
+    }
 }
