@@ -109,7 +109,7 @@ def test_an_export_that_is_not_whole_says_so(own):
     for _ in range(2):
         own.publish("", queue)
     own.has(queue, 12)
-    first = ["dlx-proxy: Only the first 10 of 12 messages were searched: one search takes no more messages."]
+    first = ["dlx-proxy: The search ended after 10 messages of 12: one search takes no more messages."]
     assert exported() == exported("--limit", "11") == (3, 10, first)
     assert exported("--body", "nothing") == (3, 0, first), "a filter passes no more, either"
     assert exported("--limit", "4")[:2] == (0, 4), "it was asked for so many"

@@ -88,12 +88,14 @@ pub(in crate::console::admin::listing) fn notes(walked: &Summary, is_full: bool)
         }
         Some(ready) if is_part && seen < ready => {
             notes.push(format!(
-                "Only the first {seen} of {ready} messages were searched: {why}."
+                "The search ended after {} of {ready}: {why}.",
+                count(seen, "message")
             ));
         }
         None if is_part && walked.stopped != Stopped::End => {
             notes.push(format!(
-                "Only the first {seen} messages were searched: {why}. The total needs the permission to configure the queue."
+                "The search ended after {}: {why}. The total needs the permission to configure the queue.",
+                count(seen, "message")
             ));
         }
         _ => {}
