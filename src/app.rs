@@ -21,7 +21,7 @@ use crate::console::admin::server::Server;
 use crate::descriptors;
 use crate::drain::{Drain, Ended, Phase};
 use crate::hook::Hook;
-use crate::management::Management;
+use crate::management::{Adoption, Management};
 use crate::net::background::{Background, NICE, NICER};
 use crate::net::handshakes::Handshakes;
 use crate::net::listener::Listener;
@@ -49,7 +49,7 @@ pub struct App {
     /// Runs the admin port, so that many requests there do not delay sessions.
     admin_thread: Background,
     certificates: Certificates,
-    management: Option<Management>,
+    management: Option<(Management, Adoption)>,
     admin_server: Server,
     hook: Option<Hook>,
     readiness: Readiness,
@@ -129,6 +129,7 @@ impl App {
             workers: workers.clone(),
             handshakes: Handshakes::start().map_err(BindError::Threads)?,
         };
+        let management = shared.management.clone().zip(shared.adoption(&hub));
         let admin_server = Server {
             metrics: shared.metrics,
             readiness: shared.readiness.clone(),
@@ -145,7 +146,7 @@ impl App {
             admin_ports,
             admin_thread: Background::start("admin", NICE).map_err(BindError::Threads)?,
             certificates: shared.certificates,
-            management: shared.management,
+            management,
             admin_server,
             hook: shared.hook,
             readiness: shared.readiness,
@@ -188,11 +189,11 @@ impl App {
             // Behind all that could tell it something.
             drain.spawn(Phase::Admin, hook.run(drain.stopped(Phase::Admin)));
         }
-        if let Some(management) = self.management {
+        if let Some((management, adoption)) = self.management {
             // When the first rejects arrive, the keys of the broker's policies should be known. Until then clients wait in the kernel's queue.
             let (first, read) = oneshot::channel();
             let stopped = drain.stopped(Phase::Intake);
-            drain.spawn(Phase::Intake, management.run(first, stopped));
+            drain.spawn(Phase::Intake, management.run(adoption, first, stopped));
             unless_draining(&drain, read).await;
         }
         // Their targets, too, where a declare may have changed them.

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
             eprintln!("{}", plain::lines(&error.to_string()));
             MISTAKES.into()
         }
-        Err(error) if matches!(error.downcast_ref(), Some(Failed::NotApproved)) => {
+        Err(error) if is_not_approved(&error) => {
             eprintln!("dlx-proxy: {error}");
             MISTAKES.into()
         }
@@ -65,6 +65,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_not_approved(error: &anyhow::Error) -> bool {
+    let failed = error.downcast_ref();
+    matches!(failed, Some(Failed::NotApproved | Failed::PlanNotApproved))
 }
 
 fn carry_out(command: Command, query: Query) -> anyhow::Result<ExitCode> {

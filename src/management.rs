@@ -15,6 +15,8 @@
 //! **All queues** of each vhost that is open come into the catalogue, whoever declared them: at start and every hour; and a single one when a
 //! session meets it and nobody knows it.
 //!
+//! **Policies of ours** follow those of the user that they were made from, after each reading.
+//!
 //! **A survey** of the exchanges that dead letters go to, with their bindings, tells which queues these lead to.
 
 use std::hash::{BuildHasher, RandomState};
@@ -24,17 +26,22 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tracing::{debug, info, warn};
 
+use crate::objects::Names;
 use crate::registry::broker_policy::BrokerPolicies;
 use crate::registry::live::LivePolicies;
 use crate::telemetry::Metrics;
 
+use adoption::Follower;
 use policies::Listed;
 
-pub use examined::{ListedPermission, ListedPolicy};
+pub use crate::registry::adoption::ListedPolicy;
+pub use adoption::{Adoption, NotAdopted};
+pub use examined::ListedPermission;
 pub use harm::{HARMFUL, Harm};
 pub use http::{Api, NoAnswer};
 pub use queues::DelayQueue;
 
+mod adoption;
 mod alarms;
 mod condition;
 mod dead_letter_queues;
@@ -60,6 +67,7 @@ const AT_MOST: Duration = Duration::from_secs(60);
 pub struct Management {
     pub api: Api,
     pub policies: LivePolicies,
+    names: Names,
     pub metrics: Metrics,
     /// Limits the memory for answers.
     turn: Arc<Semaphore>,
@@ -85,31 +93,45 @@ struct Reported {
 impl Management {
     /// `policies`: receives the broker's policies. Until then they are unknown, so no message is
     /// published by its own key where a policy may set one.
-    pub fn new(api: Api, policies: LivePolicies, metrics: Metrics) -> Management {
+    pub fn new(api: Api, policies: LivePolicies, names: Names, metrics: Metrics) -> Management {
         policies.set_brokers(BrokerPolicies::unread());
         Management {
             api,
             policies,
+            names,
             metrics,
             turn: Arc::new(Semaphore::new(1)),
             listing: Arc::new(Semaphore::new(1)),
         }
     }
 
-    pub async fn run(self, first: oneshot::Sender<()>, stopped: impl Future<Output = ()>) {
+    pub async fn run(
+        self,
+        adoption: Adoption,
+        first: oneshot::Sender<()>,
+        stopped: impl Future<Output = ()>,
+    ) {
         tokio::select! {
-            () = self.read_on(first) => {}
+            () = self.read_on(Follower::new(adoption), first) => {}
             () = stopped => {}
         }
     }
 
-    async fn read_on(self, first: oneshot::Sender<()>) {
+    async fn read_on(self, mut follower: Follower, first: oneshot::Sender<()>) {
         let (mut reported, mut pause) = (Reported::default(), Pause::new(EVERY, AT_MOST));
         let mut read = self.read(&mut reported).await;
         let _ = first.send(());
         loop {
+            if let Some(listed) = reported.listed.as_ref().filter(|_| read) {
+                follower.follow(listed).await;
+            }
             pause.sleep(read).await;
+            let before = Arc::clone(&self.policies.brokers());
             read = self.read(&mut reported).await;
+            let now = Arc::clone(&self.policies.brokers());
+            if !Arc::ptr_eq(&before, &now) {
+                follower.ended(&before, &now);
+            }
         }
     }
 
@@ -142,7 +164,7 @@ impl Management {
                 if reported.listed.as_ref() == Some(&listed) {
                     return true;
                 }
-                let (policies, unreadable) = listed.read();
+                let (policies, unreadable) = listed.read(&self.names);
                 self.policies.set_brokers(policies);
                 reported.listed = Some(listed);
                 if !unreadable.is_empty() && unreadable != reported.unreadable {

@@ -12,7 +12,7 @@ use crate::console::redrives::Redrives;
 use crate::drain::Drain;
 use crate::hook::Hook;
 use crate::known::{Handlings, Known};
-use crate::management::Management;
+use crate::management::{Adoption, Management};
 use crate::net::background::Background;
 use crate::net::clock::SystemClock;
 use crate::net::dial::Dialer;
@@ -56,8 +56,10 @@ impl<'a> Shared<'a> {
         let readiness = Readiness::new(config.vhosts.iter().cloned());
         readiness.behind(dialer.nodes.clone(), metrics.clone());
         readiness.logs_in_as(parts::own_user(config), config.ready_when_refused);
-        let management = parts::management(config, certificates.upstream())
-            .map(|api| Management::new(api, settings.policies.clone(), metrics.clone()));
+        let management = parts::management(config, certificates.upstream()).map(|api| {
+            let (policies, names) = (settings.policies.clone(), settings.names.clone());
+            Management::new(api, policies, names, metrics.clone())
+        });
         let hook = parts::hook(config, certificates.hook())
             .map(|server| Hook::new(server, settings.limits.clone(), metrics.clone()));
         let known = Known::new(Handlings {
@@ -107,6 +109,16 @@ impl<'a> Shared<'a> {
         }))
     }
 
+    pub(super) fn adoption(&self, hub: &Hub) -> Option<Adoption> {
+        let management = self.management.as_ref()?;
+        Some(Adoption {
+            api: management.api.clone(),
+            hub: hub.clone(),
+            names: self.settings.names.clone(),
+            catalogue: self.settings.catalogue.clone(),
+        })
+    }
+
     pub(super) fn walks(&self, hub: &Hub, thread: Background) -> Walks {
         Walks {
             walker: Walker {
@@ -122,6 +134,7 @@ impl<'a> Shared<'a> {
     pub(super) fn api(&self, walks: Walks) -> Api {
         let (config, settings, metrics) = (self.config, &self.settings, &self.metrics);
         let limits = &settings.limits;
+        let adoption = self.adoption(&walks.hub);
         let redrives = Redrives {
             walks: walks.clone(),
             drain: self.drain.clone(),
@@ -157,6 +170,7 @@ impl<'a> Shared<'a> {
             readiness: self.readiness.clone(),
             vhosts: config.vhosts.iter().cloned().collect(),
             edits: config.admin_edit,
+            adoption,
         }
     }
 

@@ -18,7 +18,9 @@ mod proxy;
 mod retries;
 
 pub use broker::Broker;
-pub use dead_letters::{DeadLetters, Handled, Moving, OneRedrive, Place, Redrives, Watch, What};
+pub use dead_letters::{
+    Adopted, Adoption, DeadLetters, Handled, Moving, OneRedrive, Place, Redrives, Watch, What,
+};
 pub use doctor::Doctor;
 pub use proxy::{AdminPort, Output, Printing, Proxy};
 pub use retries::{List, Purge, Release, Retries, Waiting};
@@ -31,6 +33,7 @@ Examples:
   dlx-proxy dead-letters groups orders.dead              dead letters by source, reason and error
   dlx-proxy dead-letters redrive orders.dead             send them back to the queues where they died
   dlx-proxy queues 'orders.*'                            how the proxy handles these queues, and why
+  dlx-proxy queues adopt orders                          hand all dead letters of this queue to the proxy, by a policy
   dlx-proxy retries list --delay 1000                    what waits for a retry, and until when
   dlx-proxy doctor --config dlx-proxy.toml               check the setup
   dlx-proxy config default > dlx-proxy.toml              every setting, explained

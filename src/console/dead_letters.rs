@@ -13,6 +13,7 @@ use crate::console::cli::{self, DeadLetters, OneRedrive, Output, Place, Printing
 use crate::console::columns::Screen;
 use crate::plain;
 
+mod adoption;
 mod files;
 mod foreign;
 mod moves;
@@ -80,6 +81,10 @@ pub enum Failed {
         "this moves messages, and nobody can be asked here: add --approve, or --dry-run to only count them"
     )]
     NotApproved,
+    #[error("nothing was changed, as nobody can be asked here: add --approve")]
+    PlanNotApproved,
+    #[error("nothing was changed")]
+    PlanDeclined,
     #[error("nothing was moved")]
     Declined,
     #[error("cannot read the file")]
@@ -171,6 +176,9 @@ pub async fn handled(
     asked: &cli::Handled,
     query: Query,
 ) -> Result<(Said, Outcome), Failed> {
+    if let Some(what) = &asked.what {
+        return adoption::carry_out(client, &asked.place.printing, what, query).await;
+    }
     let path = path(client, [&"queues"]) + &query.text();
     get(client, &path, &asked.place.printing, Some(&HANDLED)).await
 }

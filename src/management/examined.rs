@@ -1,6 +1,6 @@
 //! What `dlx-proxy doctor` reads: policies as they are written, feature flags, and the time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::SystemTime;
 
@@ -11,18 +11,7 @@ use serde_json::Value;
 use super::http::{Api, NoAnswer};
 use crate::amqp::ids::Vhost;
 use crate::http::escaped;
-
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct ListedPolicy {
-    pub vhost: String,
-    pub name: String,
-    /// PCRE, searched in names.
-    pub pattern: String,
-    pub apply_to: String,
-    pub priority: f64,
-    pub definition: BTreeMap<String, Value>,
-}
+use crate::registry::adoption::ListedPolicy;
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct ListedPermission {

@@ -1,4 +1,4 @@
-//! `GET` of JSON from the management API, several on one connection, each within bounds.
+//! `GET` of JSON from the management API, and few changes, several on one connection, each within bounds.
 
 use std::io::{self, Read};
 use std::time::{Duration, SystemTime};
@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime};
 use bytes::{Buf, Bytes};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use hyper::http::request::Builder;
 use hyper::{Request, Response, StatusCode, header};
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -189,6 +191,39 @@ impl Connection {
         })
     }
 
+    pub(super) async fn put(&mut self, path: &str, json: &Value) -> Result<(), NoAnswer> {
+        let body = json.to_string();
+        self.change(Request::put(self.url(path)), path, body).await
+    }
+
+    /// Also when there is no such thing.
+    pub(super) async fn delete(&mut self, path: &str) -> Result<(), NoAnswer> {
+        let deleted = self
+            .change(Request::delete(self.url(path)), path, String::new())
+            .await;
+        match deleted {
+            Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => Ok(()),
+            deleted => deleted,
+        }
+    }
+
+    async fn change(&mut self, request: Builder, path: &str, body: String) -> Result<(), NoAnswer> {
+        let request = request.header(header::CONTENT_TYPE, "application/json");
+        let answer = self.requests.send(request, body).await?;
+        let status = answer.status();
+        // The connection takes the next request when this one is read to its end.
+        let _ = http::body(answer.into_body(), LONGEST_CHECK).await;
+        let path = path.to_owned();
+        match status.is_success() {
+            true => Ok(()),
+            false => Err(NoAnswer::Status { path, status }),
+        }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}/api/{path}", self.prefix)
+    }
+
     async fn body(&mut self, path: &str) -> Result<Vec<u8>, NoAnswer> {
         let answer = self.answer(path).await?;
         let body = http::body(answer.into_body(), LONGEST_ANSWER).await;
@@ -210,8 +245,7 @@ impl Connection {
     }
 
     async fn any_answer(&mut self, path: &str) -> Result<Response<Incoming>, NoAnswer> {
-        let path = format!("{}/api/{path}", self.prefix);
-        let request = Request::get(path).header(header::ACCEPT, "application/json");
+        let request = Request::get(self.url(path)).header(header::ACCEPT, "application/json");
         Ok(self.requests.send(request, Bytes::new()).await?)
     }
 }

@@ -120,6 +120,7 @@ impl Scene {
                     login: ("us:er".into(), "gu%est".into()),
                 },
                 LivePolicies::default(),
+                Names::default(),
                 Metrics::new(),
             ),
             reported: Reported::default(),

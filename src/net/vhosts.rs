@@ -17,14 +17,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use crate::amqp::ids::Vhost;
-use crate::machine::{Outcome, Owner, Ticket};
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::machine::{Ensure, Outcome, Owner, Ticket};
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Policies, Policy};
 use crate::{intake, publisher, recorder, session, walk};
@@ -38,6 +40,8 @@ const INTAKE_INBOX: usize = 80_000;
 const RECORDER_INBOX: usize = 1024;
 const QUESTIONS: usize = 1024;
 const SESSION_SPARE: usize = 16;
+/// For an intake exchange: intake itself answers within 4 s while its link is away.
+const ENSURED: Duration = Duration::from_secs(10);
 
 pub type OpenLinks = Box<dyn Fn(&Hub, &Vhost, LinkInboxes) + Send + Sync>;
 
@@ -136,6 +140,30 @@ impl Hub {
             // One whose inbox is full has work, so it is awake.
             let _ = links.recorder.try_send(recorder::Input::PoliciesChanged);
         }
+    }
+
+    /// Whether the links of the vhost were opened.
+    pub fn is_open(&self, vhost: &Vhost) -> bool {
+        lock(&self.0.links).contains_key(vhost)
+    }
+
+    /// Declares and binds an intake exchange, as a session asks for it. False: it cannot be had.
+    pub async fn ensure(&self, vhost: &Vhost, exchange: ShortStr) -> bool {
+        let (sender, mut inbox) = mpsc::channel(SESSION_SPARE);
+        let owner = self.register(Inbox::Session(sender));
+        let user = None;
+        let ensure = intake::Input::Ensure(owner, Ensure { exchange, user });
+        let intake = self.links(vhost).intake.clone();
+        let answer = async {
+            intake.send(ensure).await.ok()?;
+            match *inbox.recv().await? {
+                session::Input::Ensured(ensured) => Some(ensured.ready),
+                _ => None,
+            }
+        };
+        let ready = timeout(ENSURED, answer).await;
+        self.forget(owner);
+        matches!(ready, Ok(Some(true)))
     }
 
     /// Call when the session has ended.

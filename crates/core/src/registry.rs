@@ -18,6 +18,7 @@ use self::catalogue::{Catalogue, Life, Report};
 
 pub use declared::{Declared, Form};
 
+pub mod adoption;
 pub mod arguments;
 pub mod believed;
 pub mod broker_policy;

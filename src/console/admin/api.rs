@@ -7,6 +7,7 @@
 //! - [`files`] has what writes them to files and reads them back
 //! - `GET /api/v1/vhosts/{vhost}/dead-letter-queues` lists the queues that dead letters went to
 //! - `GET /api/v1/vhosts/{vhost}/queues` lists the queues that the proxy handles, and how
+//! - `POST …/queues/adopt` and `…/queues/release` change how the broker's policies lead to the proxy ([`adoption`])
 //! - `GET /api/v1/vhosts/{vhost}/status` tells how the vhost stands
 //! - [`redrives`] has what moves them, [`edits`] what changes one, [`deaths`] the last ones of a vhost
 //!
@@ -42,9 +43,11 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::console::redrives::Redrives;
 use crate::known::Known;
 use crate::letter::{Filter, beginning};
+use crate::management::Adoption;
 use crate::readiness::Readiness;
 use crate::walk::Bodies;
 
+mod adoption;
 mod deaths;
 mod description;
 mod edits;
@@ -77,6 +80,8 @@ pub struct Api {
     pub vhosts: Arc<[Vhost]>,
     /// `admin-edit`.
     pub edits: bool,
+    /// With a `management-url`.
+    pub adoption: Option<Adoption>,
 }
 
 pub(super) fn router(api: Api) -> Router {
@@ -90,6 +95,8 @@ pub(super) fn router(api: Api) -> Router {
         .routes(routes!(files::export))
         .routes(routes!(files::import))
         .routes(routes!(handled::list_handled))
+        .routes(routes!(adoption::adopt))
+        .routes(routes!(adoption::release))
         .routes(routes!(queues::list_queues))
         .routes(routes!(deaths::list))
         .routes(routes!(deaths::rates))

@@ -137,6 +137,24 @@ pub struct Which {
     limit: Option<u64>,
 }
 
+/// Which queues are adopted or released.
+#[derive(Args, Debug, IntoParams)]
+#[into_params(parameter_in = Query, rename_all = "kebab-case")]
+pub struct Adopting {
+    /// The queue. All others that have the same policy go with it
+    #[arg(value_name = "QUEUE", value_parser = NonEmptyStringValueParser::new(), required_unless_present = "all")]
+    #[param(value_type = Option<String>)]
+    pub queue: Option<String>,
+    /// All queues whose names match this regular expression
+    #[arg(long, value_name = "REGEX", conflicts_with = "queue", value_parser = NonEmptyStringValueParser::new())]
+    #[param(value_type = Option<String>)]
+    pub all: Option<String>,
+    /// Only show the plan
+    #[arg(long)]
+    #[param(value_type = Option<bool>)]
+    pub dry_run: bool,
+}
+
 /// Refuses an empty value: an unset shell variable would be a filter that matches everything.
 pub(crate) fn bytes() -> impl TypedValueParser<Value = OsString> {
     OsStringValueParser::new().try_map(|bytes| match bytes.is_empty() {

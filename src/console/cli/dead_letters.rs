@@ -8,7 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 
 use super::proxy::{Printing, Proxy};
-use crate::console::admin::wanted::{Filters, Named, Pace, Part, To, Which, bytes};
+use crate::console::admin::wanted::{Adopting, Filters, Named, Pace, Part, To, Which, bytes};
 
 const AFTER_HELP: &str = "\
 The proxy logs in to the broker as you, browses the queue from the oldest message, and puts the messages back. You need the right to read the queue. \
@@ -24,6 +24,13 @@ pub(super) const AFTER_HELP_OF_HANDLED: &str = "\
 States: `full`: the proxy handles all dead letters of the queue; `rejects-only`: the broker handles expiry and overflow; `off`: the broker handles all; \
 `unknown`. The causes and the advice are below the table. `dlx-proxy dead-letters queues` lists the queues that dead letters go to. You see the \
 queues that you may read.";
+
+const AFTER_HELP_OF_ADOPTION: &str = "\
+Shows its plan, and asks. Elsewhere than on a terminal it needs --approve. The proxy puts a policy of its own above each policy of yours that names the \
+dead-letter exchange of these queues: the same, with an intake exchange of the proxy. It keeps that one up to date with yours. No queue is touched. \
+The proxy needs a `management-url`; its user and you need the tag `policymaker`.
+
+Exit codes: 0 done, or nothing to do; 65 with --dry-run: something is missing; 1 no answer, or you said no; 64 usage error, or --approve is missing.";
 
 const AFTER_HELP_OF_QUEUES: &str = "\
 The proxy lists the queues that its dead letters went to since it started, and the targets of the queues it knows. With a `management-url` it also \
@@ -48,6 +55,29 @@ pub struct Handled {
     which: Which,
     #[command(flatten, next_help_heading = "Connection and output")]
     pub place: Place,
+    #[command(subcommand)]
+    pub what: Option<Adoption>,
+}
+
+/// What to do with queues whose dead-letter exchange comes from a policy of the broker.
+#[derive(Debug, Subcommand)]
+pub enum Adoption {
+    /// Hand all dead letters of queues to the proxy at once, if a policy of the broker names their dead-letter exchange
+    #[command(after_help = AFTER_HELP_OF_ADOPTION)]
+    Adopt(Adopted),
+    /// Give adopted queues back to the broker
+    #[command(after_help = AFTER_HELP_OF_ADOPTION)]
+    Release(Adopted),
+}
+
+/// Which queues, and whether to ask.
+#[derive(Args, Debug)]
+pub struct Adopted {
+    #[command(flatten)]
+    pub which: Adopting,
+    /// Do not ask
+    #[arg(short = 'y', long)]
+    pub approve: bool,
 }
 
 /// `dead-letters`: where, and what to do there.

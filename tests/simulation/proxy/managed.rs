@@ -6,7 +6,7 @@ use dlx_proxy::amqp::method::QueueDeclare;
 use dlx_proxy::machine::Mono;
 use dlx_proxy::net::clock::Clock as _;
 use dlx_proxy::net::question::Question;
-use dlx_proxy::objects::QueueType;
+use dlx_proxy::objects::{Names, QueueType};
 use dlx_proxy::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
 use dlx_proxy::registry::catalogue::Report;
 use dlx_proxy::registry::catalogue::fact::Source;
@@ -57,7 +57,7 @@ impl Proxy {
             routing_key: ruling.key.as_deref(),
             ..BrokerPolicy::default()
         });
-        let (policies, unreadable) = BrokerPolicies::new(listed);
+        let (policies, unreadable) = BrokerPolicies::new(listed, &Names::default());
         assert!(unreadable.is_empty(), "{unreadable:?}");
         live.set_brokers(policies);
         self.told = Some(told.clone());

@@ -3,7 +3,7 @@
 use crate::dead_letter::{Lookup, RuleSettings};
 use crate::link::Login;
 use crate::machine::LiveLimits;
-use crate::objects::Names;
+use crate::objects::{self, Names};
 use crate::registry::catalogue::Catalogue;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Queue;
@@ -30,6 +30,19 @@ pub struct Settings {
 // === impl Settings ===
 
 impl Settings {
+    /// `named`: by the intake exchange. A policy of the broker may be for several types, and so may
+    /// its exchange.
+    pub(super) fn queue_type(&self, queue: &[u8], named: objects::QueueType) -> objects::QueueType {
+        let known = self.catalogue.get(&self.login.vhost, queue);
+        let declared = known.as_ref().and_then(|known| known.declared());
+        match declared.map(|declared| &declared.value) {
+            Some(declared) if named == objects::QueueType::Default && !declared.taken_over => {
+                declared.queue_type
+            }
+            Some(_) | None => named,
+        }
+    }
+
     /// The current target of a queue. "No target" is certain only where the broker would discard
     /// the message.
     pub(super) fn lookup(&self, queue: &[u8]) -> Lookup {

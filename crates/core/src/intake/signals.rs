@@ -74,7 +74,7 @@ fn died(
     let queue = Queue {
         vhost: &settings.login.vhost,
         name: &signal.queue,
-        queue_type,
+        queue_type: settings.queue_type(&signal.queue, queue_type),
     };
     let policies = &settings.policies;
     let lookup = policies.target_of_signal(queue, &delivery.exchange, &intake, signal.routing_key);

@@ -193,7 +193,7 @@ impl Script for Scripted {
                     .machine
                     .settings
                     .policies
-                    .set_brokers(BrokerPolicies::new(told).0);
+                    .set_brokers(BrokerPolicies::new(told, &Names::default()).0);
             }
             (None, "no-policies") => self
                 .rig

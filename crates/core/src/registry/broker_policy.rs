@@ -8,6 +8,8 @@
 //! Where dead letters go an operator policy cannot say (S2.1). Of a number the smallest counts that the arguments, the policy and the operator
 //! policy say; a limit below 0 is none. Those are read that a retry needs: how long a message lives, and how often it comes back. What a full
 //! queue does an argument overrules, and an operator policy (from 3.12 on) overrules the policy.
+//!
+//! A policy that names an intake exchange adds the target in the name of that exchange: the queue is adopted ([`super::adoption`]).
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,7 @@ use regex::bytes::Regex;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::dead_letter::Target;
-use crate::objects::QueueType;
+use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 
 use super::policy::{Queue, pattern};
 
@@ -107,6 +109,7 @@ pub struct Added {
 
 #[derive(Clone, Debug)]
 struct Policy {
+    name: String,
     /// `None`: unreadable.
     pattern: Option<Regex>,
     classic: Fit,
@@ -115,11 +118,13 @@ struct Policy {
     /// `None`: an invisible exchange or key.
     adds: Option<Added>,
     names_exchange: bool,
+    /// That exchange is an intake exchange.
+    adopts: bool,
     limits: Limits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fit {
+pub(super) enum Fit {
     No,
     Perhaps,
     Yes,
@@ -156,6 +161,7 @@ impl BrokerPolicies {
     /// Ignores policies for exchanges or streams. Also returns those with unreadable patterns.
     pub fn new<'a>(
         listed: impl IntoIterator<Item = BrokerPolicy<'a>>,
+        names: &Names,
     ) -> (BrokerPolicies, Vec<&'a str>) {
         let mut policies = BrokerPolicies {
             read: Read::Once,
@@ -163,7 +169,7 @@ impl BrokerPolicies {
         };
         let mut unreadable = Vec::new();
         for listed in listed {
-            let policy = Policy::new(&listed);
+            let policy = Policy::new(&listed, names);
             if (policy.classic, policy.quorum) == (Fit::No, Fit::No) {
                 continue;
             }
@@ -212,6 +218,18 @@ impl BrokerPolicies {
         named.unwrap_or(false)
     }
 
+    /// Whether an intake exchange is named for this queue, unless its arguments name another one.
+    pub fn adopts(&self, queue: Queue<'_>) -> bool {
+        self.of(queue, 0, |policy| policy.adopts, false)
+            .unwrap_or(false)
+    }
+
+    /// The name of this queue's policy, and whether it adopts. `None`: unknown, or no policy.
+    pub fn policy(&self, queue: Queue<'_>) -> Option<(String, bool)> {
+        let of = |policy: &Policy| Some((policy.name.clone(), policy.adopts));
+        self.of(queue, 0, of, None)?
+    }
+
     /// From the policy of this queue, or `without` if it has none. `None`: unknown. `kind`: 1 for
     /// operator policies.
     fn of<T: PartialEq>(
@@ -253,40 +271,37 @@ impl BrokerPolicies {
 // === impl Policy ===
 
 impl Policy {
-    fn new(listed: &BrokerPolicy<'_>) -> Policy {
-        let (classic, quorum) = match listed.apply_to {
-            "queues" | "all" => (Fit::Yes, Fit::Yes),
-            "classic_queues" => (Fit::Yes, Fit::No),
-            "quorum_queues" => (Fit::No, Fit::Yes),
-            _ => (Fit::No, Fit::No),
-        };
-        let has = |keys: &[&str]| listed.keys.iter().any(|key| keys.contains(key));
-        let classic = match classic {
-            Fit::Yes if has(NOT_CLASSIC) => Fit::No,
-            Fit::Yes if has(PERHAPS_CLASSIC) => Fit::Perhaps,
-            fit => fit,
-        };
-        let quorum = match quorum {
-            Fit::Yes if has(NOT_QUORUM) => Fit::No,
-            fit => fit,
-        };
+    fn new(listed: &BrokerPolicy<'_>, names: &Names) -> Policy {
+        let (classic, quorum) = fits(listed.apply_to, &listed.keys);
         let name = |said: Option<&str>| match said {
             Some(said) => ShortStr::copy(said.as_bytes()).map(Some),
             None => Some(None),
         };
-        let names = name(listed.exchange).zip(name(listed.routing_key));
-        let adds = names.map(|(exchange, routing_key)| Added {
+        let named = name(listed.exchange).zip(name(listed.routing_key));
+        let mut adds = named.map(|(exchange, routing_key)| Added {
             exchange,
             routing_key,
             at_least_once: listed.strategy == Some("at-least-once"),
         });
+        let adopts = match listed
+            .exchange
+            .and_then(|name| names.parse(name.as_bytes()))
+        {
+            Some(OwnObject::IntakeExchange(said, _)) => {
+                adds = adds.map(|added| added.meant(said));
+                true
+            }
+            Some(_) | None => false,
+        };
         Policy {
+            name: listed.name.to_owned(),
             pattern: pattern(listed.pattern).ok(),
             classic,
             quorum,
             priority: listed.priority,
             adds,
-            names_exchange: has(&["dead-letter-exchange"]),
+            names_exchange: listed.keys.contains(&"dead-letter-exchange"),
+            adopts,
             limits: listed.limits,
         }
     }
@@ -307,9 +322,45 @@ impl Policy {
     }
 }
 
+/// Whether a policy can apply to classic and to quorum queues.
+pub(super) fn fits(apply_to: &str, keys: &[&str]) -> (Fit, Fit) {
+    let (classic, quorum) = match apply_to {
+        "queues" | "all" => (Fit::Yes, Fit::Yes),
+        "classic_queues" => (Fit::Yes, Fit::No),
+        "quorum_queues" => (Fit::No, Fit::Yes),
+        _ => (Fit::No, Fit::No),
+    };
+    let has = |known: &[&str]| keys.iter().any(|key| known.contains(key));
+    let classic = match classic {
+        Fit::Yes if has(NOT_CLASSIC) => Fit::No,
+        Fit::Yes if has(PERHAPS_CLASSIC) => Fit::Perhaps,
+        fit => fit,
+    };
+    let quorum = match quorum {
+        Fit::Yes if has(NOT_QUORUM) => Fit::No,
+        fit => fit,
+    };
+    (classic, quorum)
+}
+
 // === impl Added ===
 
 impl Added {
+    /// With the target that the name of an intake exchange tells.
+    fn meant(self, said: DeclaredTarget) -> Added {
+        let DeclaredTarget::Target(target) = said else {
+            return Added {
+                exchange: None,
+                ..self
+            };
+        };
+        Added {
+            exchange: Some(target.exchange),
+            routing_key: target.routing_key.or(self.routing_key),
+            at_least_once: self.at_least_once || target.at_least_once,
+        }
+    }
+
     /// Completes the target's missing keys.
     pub(super) fn to(self, target: Target) -> Target {
         Target {

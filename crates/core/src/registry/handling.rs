@@ -89,7 +89,7 @@ const OWN_ARGUMENTS: Why = why(
 const BROKER_POLICY: Why = why(
     "broker-policy",
     "A policy of the broker names its dead-letter exchange.",
-    "Name the exchange in a [[policy]] of the proxy, or in the arguments of the queue, and declare the queue anew.",
+    "`dlx-proxy queues adopt QUEUE` hands them to the proxy at once.",
 );
 const PROXY_POLICY: Why = why(
     "proxy-policy",
@@ -114,6 +114,12 @@ const NO_TARGET: Why = why(
     "",
 );
 const TAKEN_OVER: Why = why("taken-over", "The queue has an intake exchange.", "");
+
+const ADOPTED: Why = why(
+    "adopted",
+    "A policy that the proxy made at the broker names its intake exchange (`dlx-proxy queues release` removes it).",
+    "",
+);
 
 const fn why(name: &'static str, says: &'static str, advice: &'static str) -> Why {
     Why { name, says, advice }
@@ -227,9 +233,11 @@ impl Circumstances<'_> {
         let mode = arguments.mode(&declared.said, policy, self.mode);
         let is_set = policy.and_then(|policy| policy.mode).unwrap_or(self.mode) == mode;
         let broker = self.policies.broker_dead_letters(queue, declared);
+        let adopted = self.policies.is_adopted(queue, declared);
         let (state, why) = match (&target, mode) {
             (None, _) if declared.taken_over && !retries => return None,
             _ if declared.taken_over => (State::Full, TAKEN_OVER),
+            _ if adopted => (State::Full, ADOPTED),
             (_, Mode::Off) => {
                 let own = declared.said.target(None);
                 let own = own.or(target.filter(|_| said.is_none() && broker));

@@ -174,6 +174,16 @@ impl LivePolicies {
             || self.0.brokers.load().names_exchange(queue)
     }
 
+    /// Whether a broker policy gives the queue an intake exchange, as no argument names another
+    /// one.
+    pub fn is_adopted(&self, queue: Queue<'_>, declared: &Declared) -> bool {
+        declared.existing().exchange.is_none() && self.0.brokers.load().adopts(queue)
+    }
+
+    pub fn brokers(&self) -> Guard<Arc<BrokerPolicies>> {
+        self.0.brokers.load()
+    }
+
     /// The same for a signal with that key.
     ///
     /// A key set by a broker policy at the death is on it already. So known broker policies only

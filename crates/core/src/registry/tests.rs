@@ -1,5 +1,6 @@
 //! Rule tables (`testdata/*.txt`) and properties of the registry.
 
+mod adoption;
 mod brokers;
 mod channel_limits;
 mod handling;

@@ -1,5 +1,6 @@
 //! Lines of tables that say policies of the broker, and what they come to.
 
+use crate::objects::Names;
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy, Limits};
 use crate::registry::policy::Queue;
 
@@ -41,7 +42,7 @@ pub(super) fn read(lines: &[Line]) -> BrokerPolicies {
             by_operator: line.flag("operator"),
         }
     });
-    BrokerPolicies::new(told).0
+    BrokerPolicies::new(told, &Names::default()).0
 }
 
 /// What they say of that queue.

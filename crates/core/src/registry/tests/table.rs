@@ -21,6 +21,7 @@ use crate::registry::said_retries::SaidRetries;
 use crate::registry::wording::Wording;
 use crate::registry::{Declared, Form, generated, in_vain, said_retries};
 
+use super::adoption::Lists;
 use super::brokers;
 use super::handling::handled;
 use super::shown;
@@ -56,6 +57,7 @@ struct Scene {
     mode: Option<Mode>,
     version: Option<Version>,
     arguments: Vec<u8>,
+    lists: Lists,
 }
 
 impl Scene {
@@ -80,6 +82,8 @@ impl Scene {
             "unread" => self.live.set_brokers(BrokerPolicies::unread()),
             "version" => self.version = Version::parse(line.alone()),
             "declare" => self.arguments = line.arguments(),
+            "listed-policy" => self.lists.policy(&line),
+            "listed-queue" => self.lists.queue(&line),
             _ => return Some(self.answer(&line, text)),
         }
         self.live.set_ours(self.policies());
@@ -130,6 +134,8 @@ impl Scene {
                 says.unwrap_or("fine").to_owned()
             }
             "match" => self.matching(line),
+            "adopt" | "release" => self.lists.plan(line, &self.names),
+            "follow" => self.lists.followed(&self.names),
             "begins" => self.begins(line.alone()),
             "generated" => bytes(&generated::start(&self.arguments, self.version)),
             "wanted" => self.wanted(line),

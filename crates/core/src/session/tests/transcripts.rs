@@ -22,7 +22,7 @@ use super::words::{Words, frames, lenient, quoted, shown, time};
 use crate::amqp::ids::{ShortStr, name};
 use crate::dead_letter::retries::{OnCrash, RetryType};
 use crate::machine::*;
-use crate::objects::QueueType;
+use crate::objects::{Names, QueueType};
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
 use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
@@ -160,7 +160,7 @@ fn brokers(words: &str) -> BrokerPolicies {
             other => panic!("of a broker's policy: {other}"),
         }
     }
-    BrokerPolicies::new([policy]).0
+    BrokerPolicies::new([policy], &Names::default()).0
 }
 
 fn outcome(words: &str) -> Outcome {

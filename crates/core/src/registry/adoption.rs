@@ -1,0 +1,423 @@
+//! Adoption: which policies of ours at the broker make queues `full` at once whose dead-letter exchange comes from a policy of the user.
+//!
+//! Ours is the user's policy with the intake exchange in the place of the dead-letter exchange, one priority higher. All else is the user's:
+//! - The pattern, the types, and all other keys: only one policy applies to a queue, and only if its type knows all of the keys.
+//! - The routing key, too. A queue whose arguments name an exchange and no key has its key from the policy (S2.1), adopted or not.
+//!
+//! Its name tells which policy it was made from. So ours can be made again from a list of policies alone: no proxy has to remember it, and
+//! several proxies make the same of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use regex::bytes::Regex;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::amqp::ids::ShortStr;
+use crate::dead_letter::Target;
+use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
+
+use super::broker_policy::{BrokerPolicies, BrokerPolicy, Fit, Limits, fits};
+use super::policy::Queue;
+
+/// Behind the prefix: the name of one of ours; the name of the user's follows.
+const START: &str = ".adopted/";
+const EXCHANGE: &str = "dead-letter-exchange";
+
+/// A policy of the broker as the management API lists it, and takes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ListedPolicy {
+    pub vhost: String,
+    pub name: String,
+    /// PCRE, searched in names.
+    pub pattern: String,
+    pub apply_to: String,
+    pub priority: f64,
+    pub definition: BTreeMap<String, Value>,
+}
+
+/// A queue as the management API lists it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct ListedQueue {
+    pub name: String,
+    #[serde(default, rename = "type")]
+    pub queue_type: Option<String>,
+    /// The one policy that applies.
+    #[serde(default)]
+    pub policy: Option<String>,
+    #[serde(default)]
+    pub arguments: Value,
+}
+
+/// Which queues a plan is for.
+#[derive(Clone, Debug)]
+pub enum Meant {
+    Queue(String),
+    All(Regex),
+}
+
+/// Why a policy or a queue is not adopted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
+pub enum Refusal {
+    #[error("no policy of the broker names a dead-letter exchange for it")]
+    NoExchange,
+    #[error("its own arguments name its dead-letter exchange: declare it anew through the proxy")]
+    OwnArguments,
+    #[error("it was declared with an intake exchange: the proxy handles all its dead letters")]
+    TakenOver,
+    #[error("the policy {0} of the proxy adopts it already")]
+    Adopted(String),
+    #[error("no policy of the proxy adopts it")]
+    NotAdopted,
+    #[error("a stream has no dead letters")]
+    Stream,
+    #[error(
+        "the broker confirms its dead letters itself (`at-least-once` with `reject-publish`): name the queue to adopt it all the same"
+    )]
+    ConfirmedByBroker,
+    #[error(
+        "between its policy {policy} and the policy {above} no priority is free: ours would be {priority}. Raise the priority of {above}"
+    )]
+    NoPriority {
+        policy: String,
+        above: String,
+        priority: i64,
+    },
+    #[error("the dead-letter exchange of its policy {0} is no name of 255 bytes or less")]
+    NoName(String),
+    #[error("the name of the intake exchange for its policy {0} would be longer than 255 bytes")]
+    NameTooLong(String),
+}
+
+/// What has to be so for one policy of ours, given all policies.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wanted {
+    /// This one: to be put if it is new. Its intake exchange has to exist before.
+    Keep { ours: ListedPolicy, is_new: bool },
+    /// The policy that it was made from is gone, or names no exchange any more.
+    Delete(ListedPolicy),
+    /// It cannot be made from that one any more. It stays as it is.
+    Stuck(ListedPolicy, Refusal),
+}
+
+/// What adopting or releasing will change.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    pub changes: Vec<Change>,
+    /// Queues that stay as they are, by cause.
+    pub left: BTreeMap<Refusal, Vec<String>>,
+}
+
+/// One policy of ours, to be put or deleted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The name of the user's.
+    pub source: String,
+    pub ours: ListedPolicy,
+    /// The queues whose deaths it moves.
+    pub queues: Vec<String>,
+}
+
+// === impl ListedPolicy ===
+
+impl ListedPolicy {
+    pub fn read(&self, by_operator: bool) -> BrokerPolicy<'_> {
+        let number = |key: &str| self.definition.get(key)?.as_i64();
+        BrokerPolicy {
+            vhost: &self.vhost,
+            name: &self.name,
+            pattern: &self.pattern,
+            apply_to: &self.apply_to,
+            priority: self.priority,
+            keys: self.definition.keys().map(String::as_str).collect(),
+            exchange: self.text(EXCHANGE),
+            routing_key: self.text("dead-letter-routing-key"),
+            strategy: self.text("dead-letter-strategy"),
+            limits: Limits {
+                message_ttl: number("message-ttl"),
+                delivery_limit: number("delivery-limit"),
+                dies_when_full: self
+                    .text("overflow")
+                    .map(|said| said == "reject-publish-dlx"),
+            },
+            by_operator,
+        }
+    }
+
+    /// The intake exchange that it names.
+    pub fn intake(&self, names: &Names) -> Option<ShortStr> {
+        let name = ShortStr::copy(self.text(EXCHANGE)?.as_bytes())?;
+        names.is_intake_exchange(&name).then_some(name)
+    }
+
+    /// The name of the policy that this one was made from, if it is one of ours.
+    pub fn source<'a>(&'a self, names: &Names) -> Option<&'a str> {
+        source(&self.name, names)
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        self.definition.get(key)?.as_str()
+    }
+
+    /// RabbitMQ takes whole numbers.
+    fn above(&self) -> i64 {
+        (self.priority.floor() as i64).saturating_add(1)
+    }
+}
+
+fn source<'a>(ours: &'a str, names: &Names) -> Option<&'a str> {
+    let prefix = str::from_utf8(names.prefix()).ok()?;
+    ours.strip_prefix(prefix)?.strip_prefix(START)
+}
+
+/// Ours, made from one of the user's. `all`: policies of the same vhost.
+///
+/// # Errors
+/// When it would not do what it is for.
+fn made_from<'a>(
+    source: &ListedPolicy,
+    all: impl IntoIterator<Item = &'a ListedPolicy>,
+    names: &Names,
+) -> Result<ListedPolicy, Refusal> {
+    let name = &source.name;
+    let exchange = source.text(EXCHANGE).ok_or(Refusal::NoExchange)?;
+    let exchange = ShortStr::copy(exchange.as_bytes());
+    let exchange = exchange.ok_or_else(|| Refusal::NoName(name.clone()))?;
+    if names.is_intake_exchange(&exchange) {
+        return Err(Refusal::Adopted(name.clone()));
+    }
+    let priority = source.above();
+    let is_between = |other: &&ListedPolicy| {
+        other.source(names).is_none()
+            && other.priority > source.priority
+            && other.priority <= priority as f64
+    };
+    if let Some(above) = all.into_iter().find(is_between) {
+        return Err(Refusal::NoPriority {
+            policy: name.clone(),
+            above: above.name.clone(),
+            priority,
+        });
+    }
+    let said = DeclaredTarget::Target(Target {
+        exchange,
+        routing_key: None,
+        at_least_once: source.text("dead-letter-strategy") == Some("at-least-once"),
+    });
+    let keys: Vec<_> = source.definition.keys().map(String::as_str).collect();
+    let queue_type = match fits(&source.apply_to, &keys) {
+        (Fit::No, _) => QueueType::Quorum,
+        // The intake knows the types of the queues besides.
+        (Fit::Perhaps | Fit::Yes, _) => QueueType::Default,
+    };
+    let intake = names.name(&OwnObject::intake_exchange(&said, queue_type));
+    let intake = intake.ok_or_else(|| Refusal::NameTooLong(name.clone()))?;
+    let mut definition = source.definition.clone();
+    definition.insert(EXCHANGE.to_owned(), intake.to_string().into());
+    Ok(ListedPolicy {
+        name: format!("{}{START}{name}", names.prefix()),
+        priority: priority as f64,
+        definition,
+        ..source.clone()
+    })
+}
+
+/// What has to become of each of ours, as the user's policies are now.
+pub fn wanted(policies: &[ListedPolicy], names: &Names) -> Vec<Wanted> {
+    let each = policies.iter().filter_map(|ours| {
+        let of = ours.source(names)?;
+        let here = || policies.iter().filter(|other| other.vhost == ours.vhost);
+        let Some(source) = here().find(|other| other.name == of) else {
+            return Some(Wanted::Delete(ours.clone()));
+        };
+        Some(match made_from(source, here(), names) {
+            Ok(made) => Wanted::Keep {
+                is_new: made != *ours,
+                ours: made,
+            },
+            Err(Refusal::NoExchange) => Wanted::Delete(ours.clone()),
+            Err(refusal) => Wanted::Stuck(ours.clone(), refusal),
+        })
+    });
+    each.collect()
+}
+
+/// The policy of ours that a queue had, and another one that it has now: not the one that ours was
+/// made from.
+pub fn ended(
+    before: &BrokerPolicies,
+    now: &BrokerPolicies,
+    queue: Queue<'_>,
+    names: &Names,
+) -> Option<(String, String)> {
+    let (ours, _) = before.policy(queue).filter(|(_, adopts)| *adopts)?;
+    let (other, _) = now.policy(queue).filter(|(_, adopts)| !adopts)?;
+    (source(&ours, names)? != other).then_some((ours, other))
+}
+
+/// Policies to put so that the queues that are meant become `full`. Each adopts all queues that it
+/// applies to. `policies`, `queues`: those of one vhost.
+pub fn adopt(
+    policies: &[ListedPolicy],
+    queues: &[ListedQueue],
+    meant: &Meant,
+    names: &Names,
+) -> Plan {
+    let mut plan = Plan::default();
+    let judged = queues
+        .iter()
+        .filter(|queue| !names.is_ours(queue.name.as_bytes()));
+    let judged: Vec<_> = judged
+        .map(|queue| (queue, queue.judged(policies, meant, names)))
+        .collect();
+    let mut sources = BTreeSet::new();
+    for (queue, judged) in judged.iter().filter(|(queue, _)| meant.is(&queue.name)) {
+        match judged {
+            Ok(source) => {
+                sources.insert(&*source.name);
+            }
+            Err(refusal) => plan.leave(refusal.clone(), &queue.name),
+        }
+    }
+    for source in policies
+        .iter()
+        .filter(|policy| sources.contains(&*policy.name))
+    {
+        let has_it = |queue: &ListedQueue| queue.policy.as_deref() == Some(&source.name);
+        let mine = || judged.iter().filter(|(queue, _)| has_it(queue));
+        // It would take the neighbours along that the broker confirms.
+        let confirmed = mine().any(|(_, judged)| *judged == Err(Refusal::ConfirmedByBroker));
+        let made = match confirmed {
+            true => Err(Refusal::ConfirmedByBroker),
+            false => made_from(source, policies, names),
+        };
+        let reached = mine().filter(|(_, judged)| judged.is_ok());
+        let reached = reached.map(|(queue, _)| queue.name.clone());
+        match made {
+            Ok(ours) => {
+                plan.changes.push(Change {
+                    source: source.name.clone(),
+                    ours,
+                    queues: reached.collect(),
+                });
+                for (queue, judged) in mine().filter(|(queue, _)| !meant.is(&queue.name)) {
+                    if let Err(refusal) = judged {
+                        plan.leave(refusal.clone(), &queue.name);
+                    }
+                }
+            }
+            Err(refusal) => {
+                for queue in reached.filter(|queue| meant.is(queue)) {
+                    plan.leave(refusal.clone(), &queue);
+                }
+            }
+        }
+    }
+    plan
+}
+
+/// Policies of ours to delete: those that the queues that are meant have. With a pattern also those
+/// that no queue has.
+pub fn release(
+    policies: &[ListedPolicy],
+    queues: &[ListedQueue],
+    meant: &Meant,
+    names: &Names,
+) -> Plan {
+    let mut plan = Plan::default();
+    for ours in policies {
+        let Some(source) = ours.source(names) else {
+            continue;
+        };
+        let has_it = |queue: &&ListedQueue| queue.policy.as_deref() == Some(&ours.name);
+        let mine: Vec<_> = queues.iter().filter(has_it).collect();
+        let is_meant = mine.iter().any(|queue| meant.is(&queue.name));
+        if is_meant || mine.is_empty() && matches!(meant, Meant::All(_)) {
+            let users = mine.into_iter();
+            let users = users.filter(|queue| !names.is_ours(queue.name.as_bytes()));
+            plan.changes.push(Change {
+                source: source.to_owned(),
+                ours: ours.clone(),
+                queues: users.map(|queue| queue.name.clone()).collect(),
+            });
+        }
+    }
+    for queue in queues.iter().filter(|queue| meant.is(&queue.name)) {
+        let is_ours = |name: &String| {
+            policies
+                .iter()
+                .any(|policy| policy.name == *name && policy.source(names).is_some())
+        };
+        if matches!(meant, Meant::Queue(_)) && !queue.policy.as_ref().is_some_and(is_ours) {
+            plan.leave(Refusal::NotAdopted, &queue.name);
+        }
+    }
+    plan
+}
+
+// === impl ListedQueue ===
+
+impl ListedQueue {
+    /// The user's policy that names its dead-letter exchange.
+    ///
+    /// # Errors
+    /// Why it cannot be adopted.
+    fn judged<'a>(
+        &self,
+        policies: &'a [ListedPolicy],
+        meant: &Meant,
+        names: &Names,
+    ) -> Result<&'a ListedPolicy, Refusal> {
+        if self.queue_type.as_deref() == Some("stream") {
+            return Err(Refusal::Stream);
+        }
+        if let Some(own) = self.arguments["x-dead-letter-exchange"].as_str() {
+            return Err(match names.is_intake_exchange(own.as_bytes()) {
+                true => Refusal::TakenOver,
+                false => Refusal::OwnArguments,
+            });
+        }
+        let named = |policy: &&ListedPolicy| self.policy.as_ref() == Some(&policy.name);
+        let policy = policies.iter().find(named).ok_or(Refusal::NoExchange)?;
+        policy.text(EXCHANGE).ok_or(Refusal::NoExchange)?;
+        if policy.intake(names).is_some() {
+            return Err(Refusal::Adopted(policy.name.clone()));
+        }
+        match self.is_confirmed_with(policy) && matches!(meant, Meant::All(_)) {
+            true => Err(Refusal::ConfirmedByBroker),
+            false => Ok(policy),
+        }
+    }
+
+    /// As `rabbit_quorum_queue:dlh`: arguments overrule the policy.
+    fn is_confirmed_with(&self, policy: &ListedPolicy) -> bool {
+        let says = |key: &str, text: &str| {
+            let own = self.arguments[format!("x-{key}")].as_str();
+            own.or(policy.text(key)) == Some(text)
+        };
+        self.queue_type.as_deref() == Some("quorum")
+            && says("dead-letter-strategy", "at-least-once")
+            && says("overflow", "reject-publish")
+    }
+}
+
+// === impl Meant ===
+
+impl Meant {
+    pub fn is(&self, queue: &str) -> bool {
+        match self {
+            Meant::Queue(name) => name == queue,
+            Meant::All(pattern) => pattern.is_match(queue.as_bytes()),
+        }
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    fn leave(&mut self, why: Refusal, queue: &str) {
+        self.left.entry(why).or_default().push(queue.to_owned());
+    }
+}

@@ -1,0 +1,132 @@
+//! `dlx-proxy queues adopt` and `release`: shows the plan that the proxy makes, asks, and lets the proxy carry it out.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, IsTerminal, Write as _};
+
+use hyper::Method;
+use serde_json::Value;
+
+use super::{Failed, Outcome, Query, Said};
+use crate::console::admin::client::Client;
+use crate::console::cli::{Adoption, Output, Printing};
+use crate::console::count::count;
+use crate::plain;
+
+pub(super) async fn carry_out(
+    client: &Client,
+    printing: &Printing,
+    what: &Adoption,
+    mut query: Query,
+) -> Result<(Said, Outcome), Failed> {
+    let (page, asked) = match what {
+        Adoption::Adopt(asked) => ("adopt", asked),
+        Adoption::Release(asked) => ("release", asked),
+    };
+    if let Some(queue) = &asked.which.queue {
+        query.add("queue", queue);
+    }
+    let page = super::path(client, [&"queues", &page]);
+    let order = format!("{page}{}", query.text());
+    if asked.which.dry_run {
+        let plan = client.json(Method::POST, &order, "").await?;
+        let outcome = match is_empty(&plan["missing"]) {
+            true => Outcome::All,
+            false => Outcome::Failed,
+        };
+        return Ok((said(&plan, printing)?, outcome));
+    }
+    if !asked.approve {
+        query.add("dry-run", "true");
+        let plan = format!("{page}{}", query.text());
+        let plan = client.json(Method::POST, &plan, "").await?;
+        if is_empty(&plan["policies"]) {
+            return Ok((said(&plan, printing)?, Outcome::All));
+        }
+        eprint!("{}", text(&plan));
+        if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+            return Err(Failed::PlanNotApproved);
+        }
+        if !is_approved()? {
+            return Err(Failed::PlanDeclined);
+        }
+    }
+    let done = client.json(Method::POST, &order, "").await?;
+    Ok((said(&done, printing)?, Outcome::All))
+}
+
+fn said(answer: &Value, printing: &Printing) -> Result<Said, Failed> {
+    match printing.output {
+        Output::Json => Said::of(answer, printing, None),
+        Output::Table | Output::Tsv => Ok(Said {
+            answer: text(answer),
+            notes: Vec::new(),
+        }),
+    }
+}
+
+fn is_approved() -> io::Result<bool> {
+    eprint!("Is that right? [y/N] ");
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(["y", "yes"].contains(&&*answer.trim().to_lowercase()))
+}
+
+fn is_empty(list: &Value) -> bool {
+    list.as_array().is_none_or(Vec::is_empty)
+}
+
+/// A plan, or what was done, for people.
+fn text(answer: &Value) -> String {
+    let list = |name: &str| answer[name].as_array().into_iter().flatten();
+    let word = |value: &Value| plain::line(value.as_str().unwrap_or_default());
+    let mut text = String::new();
+    let mut line = |words: String| {
+        let _ = writeln!(text, "{words}"); // a String takes all
+    };
+    for missing in list("missing") {
+        line(format!("Missing: {}.", word(missing)));
+    }
+    let verb = match answer["done"].as_bool() {
+        Some(true) => "Done",
+        _ => "Plan",
+    };
+    if is_empty(&answer["policies"]) {
+        line("Nothing to change.".to_owned());
+    }
+    for of in list("policies") {
+        line(format!(
+            "{verb}: policy {} for {} (from {}: pattern {}, {}, priority {}), exchange {}",
+            word(&of["policy"]),
+            some_queues(of),
+            word(&of["made-from"]),
+            word(&of["pattern"]),
+            word(&of["apply-to"]),
+            of["priority"],
+            word(&of["exchange"]),
+        ));
+    }
+    for of in list("left") {
+        line(format!("Not: {}: {}.", some_queues(of), word(&of["why"])));
+    }
+    for note in list("notes") {
+        line(word(note));
+    }
+    text
+}
+
+fn some_queues(of: &Value) -> String {
+    let number = of["queues"].as_u64().unwrap_or_default();
+    let first: Vec<_> = of["first"].as_array().into_iter().flatten().collect();
+    let more = if number > first.len() as u64 {
+        ", …"
+    } else {
+        ""
+    };
+    let names = first.into_iter().filter_map(Value::as_str).map(plain::line);
+    let names = names.collect::<Vec<_>>().join(", ");
+    match number {
+        0 => "no queue yet".to_owned(),
+        number => format!("{} ({names}{more})", count(number, "queue")),
+    }
+}

@@ -1,0 +1,211 @@
+"""Queues whose dead-letter exchange comes from a policy of the broker, handed to the proxy and back by policies of its own."""
+
+import contextlib
+import json
+import urllib.request
+
+import pika
+import pytest
+
+from console import answer, command, management, of_vhost, quoted
+from lab import DEADLINE, until
+from scene import INTAKE, PARKED, PREFIX, broker_policy, one_of, user
+
+OURS = f"{PREFIX}.adopted/target"
+PATTERN = f"^{PREFIX}-source"
+
+
+def asked(via, path):
+    """What the management API says."""
+    scheme, rest = management(via).split("://")
+    login, place = rest.split("@")
+    passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
+    passwords.add_password(None, f"{scheme}://{place}", *login.split(":"))
+    opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(passwords))
+    with opener.open(f"{scheme}://{place}/api/{path}", timeout=DEADLINE) as found:
+        return json.load(found)
+
+
+def ours(own):
+    """The policies of the proxy at the broker, by name."""
+    listed = asked(own.via, f"policies/{quoted(own.via.vhost)}")
+    return {one["name"]: one for one in listed if one["name"].startswith(PREFIX)}
+
+
+def queues(own, *words, code=0):
+    done = command(own, *words, group="queues")
+    assert done[0] == code, done
+    return done[1] + done[2]
+
+
+def state(own, queue):
+    """How the proxy handles it, and why."""
+    handled = answer(own.via, of_vhost(own.via, "/queues"))["queues"]
+    return next(((one["state"], one["cause"]) for one in handled if one["queue"] == queue), None)
+
+
+def comes(own, queue, expected):
+    until(lambda: state(own, queue) == expected, lambda: f"{state(own, queue)} of {queue}", pause=0.2)
+
+
+def seen(message):
+    """What a consumer sees of it, without times."""
+    headers = {name: value for name, value in message.properties.headers.items() if name != "x-delivery-count"}
+    headers["x-death"] = [{name: value for name, value in death.items() if name != "time"} for death in headers["x-death"]]
+    method = message.method
+    return method.exchange, method.routing_key, message.body, headers, message.properties.expiration, message.properties.delivery_mode
+
+
+def dead(own):
+    """The next dead letter, at the broker itself."""
+    with own.via.direct.channel() as channel:
+        return one_of(channel, own.dead, auto_ack=True)
+
+
+def through_the_proxy(own, reason):
+    return own.proxy.metric("dlx_proxy_dead_letters_total", vhost=own.via.vhost, queue=own.source, reason=reason, outcome="confirmed")
+
+
+@pytest.fixture
+def adopting(own):
+    """A queue without arguments for it, whose policy makes messages expire into a direct exchange."""
+    own.restart(management_url=management(own.via))
+    own.dead, own.dlx = own.queue("dead"), own.exchange("dlx", "direct")
+
+    def begin(kind="classic", key=None, ttl=600, **more):
+        own.source = own.made("source", kind=kind)
+        for routed in {key or own.source, own.source, "cc"}:
+            own.bind(own.dead, own.dlx, routed)
+        definition = {"dead-letter-exchange": own.dlx, "message-ttl": ttl} | ({"dead-letter-routing-key": key} if key else {}) | more
+        return broker_policy(own, "target", PATTERN, definition)
+
+    own.begin = begin
+    yield own
+    for name in ours(own):
+        own.via.broker.clear_policy(own.via.vhost, name)
+
+
+@pytest.mark.parametrize("key", [None, "dead"], ids=["keyless", "key"])
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_an_adopted_queue_dies_through_the_proxy_as_it_did_at_the_broker(adopting, kind, key):
+    own = adopting
+    with own.begin(kind, key):
+        headers = {"CC": ["cc"], "mine": 1}
+        own.publish("", own.source, headers=headers)
+        natively = seen(dead(own))
+        assert state(own, own.source) in (None, ("rejects-only", "broker-policy"))
+
+        plan = queues(own, "adopt", own.source, "--dry-run")
+        assert f"Plan: policy {OURS} for 1 queue ({own.source})" in plan and not ours(own)
+        assert "add --approve" in queues(own, "adopt", own.source, code=64) and not ours(own)
+        with own.via.direct.channel() as channel:
+            own.publish("", own.source, b"before", channel=channel, headers=headers)
+        assert f"Done: policy {OURS}" in queues(own, "adopt", own.source, "--approve")
+        policy = ours(own)[OURS]
+        assert (policy["pattern"], policy["priority"], policy["definition"]["message-ttl"]) == (PATTERN, 1, 600)
+        assert dead(own).body == b"before"
+        comes(own, own.source, ("full", "adopted"))
+        assert "adopts it already" in queues(own, "adopt", own.source, "--approve")
+
+        before = through_the_proxy(own, "expired") or 0
+        own.publish("", own.source, headers=headers)
+        assert seen(dead(own)) == natively
+        assert through_the_proxy(own, "expired") == before + 1
+        own.die(own.source, headers=headers)
+        assert dead(own).properties.headers["x-death"][0]["reason"] == "rejected"
+        assert through_the_proxy(own, "rejected") == 1
+
+        assert "Done: policy" in queues(own, "release", own.source, "--approve")
+        assert not ours(own)
+        comes(own, own.source, ("rejects-only", "broker-policy"))
+        own.publish("", own.source, headers=headers)
+        assert seen(dead(own)) == natively
+        assert through_the_proxy(own, "expired") == before + 1
+    assert own.depth(PARKED) == own.depth(INTAKE) == own.depth(own.dead) == 0
+
+
+def test_messages_that_wait_in_the_queue_die_through_the_proxy(adopting):
+    own = adopting
+    with own.begin(ttl=3000):
+        own.fill(own.source, [b"%d" % number for number in range(200)])
+        queues(own, "adopt", "--all", PATTERN, "--approve")
+        assert sorted(int(message.body) for message in own.all_of(own.dead, 200)) == list(range(200))
+        assert through_the_proxy(own, "expired") > 0
+
+
+def test_a_user_without_the_tag_is_told(adopting, via):
+    own = adopting
+    with own.begin(), user(via, "reader") as name:
+        tag = lambda *tags: via.broker.eval(f'rabbit_auth_backend_internal:set_tags(<<"{name}">>, [{", ".join(tags)}], <<"tests">>).')
+        tag("management")
+        url = management(via)
+        own.restart(management_url=url.replace(url.split("://")[1].split("@")[0], f"{name}:secret"))
+        words = f"the user {name} of `management-url` needs the tag `policymaker`"
+        assert f"Missing: {words}" in queues(own, "adopt", own.source, "--dry-run", code=65)
+        assert words in queues(own, "adopt", own.source, "--approve", code=1)
+        status = command(own, "adopt", own.source, "--approve", "--username", name, "--password", "secret", group="queues")
+        assert status[0] == 1 and f"your user {name} needs the tag" in status[2] and not ours(own)
+        tag("policymaker")
+        queues(own, "adopt", own.source, "--approve")
+        assert ours(own)
+    own.restart(management_url=management(own.via))
+
+
+def test_the_policy_of_the_user_is_followed(adopting):
+    own = adopting
+    broker, vhost = own.via.broker, own.via.vhost
+    with own.begin():
+        queues(own, "adopt", own.source, "--approve")
+        broker.set_policy(vhost, "target", PATTERN, {"dead-letter-exchange": "", "dead-letter-routing-key": own.dead, "message-ttl": 50}, 4)
+        until(lambda: ours(own)[OURS]["priority"] == 5, "ours follows", pause=0.2)
+        assert ours(own)[OURS]["definition"] == {"dead-letter-exchange": f"{PREFIX}/", "dead-letter-routing-key": own.dead, "message-ttl": 50}
+        own.publish("", own.source, b"followed")
+        assert dead(own).body == b"followed" and through_the_proxy(own, "expired") == 1
+
+        comes(own, own.source, ("full", "adopted"))
+        with broker_policy(own, "late", PATTERN, {"dead-letter-exchange": own.dlx}, 9):
+            until(lambda: own.proxy.says("another policy applies instead of one of the proxy's"), own.proxy.text)
+            comes(own, own.source, ("rejects-only", "broker-policy"))
+        with broker_policy(own, "beside", PATTERN, {"dead-letter-exchange": own.dlx}, 5):
+            until(lambda: own.proxy.says("no priority is free"), own.proxy.text)
+    until(lambda: not ours(own), "ours goes with the policy that it was made from", pause=0.2)
+
+
+def test_rounds_of_adopting_and_releasing_leave_nothing(adopting):
+    own = adopting
+    with own.begin(ttl=10):
+        exchanges = lambda: {name for name in own.via.broker.exchanges(own.via.vhost) if name.startswith(PREFIX)}
+        queues(own, "adopt", "--all", PATTERN, "--approve")
+        before = exchanges()
+        for number in range(20):
+            own.publish("", own.source, b"%d" % number)
+            queues(own, "release", "--all", PATTERN, "--approve")
+            assert not ours(own)
+            own.publish("", own.source, b"%d" % (number + 20))
+            queues(own, "adopt", "--all", PATTERN, "--approve")
+            assert list(ours(own)) == [OURS]
+        assert sorted(int(message.body) for message in own.all_of(own.dead, 40)) == list(range(40))
+        queues(own, "release", "--all", PATTERN, "--approve")
+        assert exchanges() == before and not ours(own)
+
+
+def test_while_no_proxy_runs_dead_letters_wait_and_without_its_exchanges_they_are_discarded(adopting):
+    own = adopting
+    with own.begin(ttl=10):
+        queues(own, "adopt", own.source, "--approve")
+        own.stop()
+        with own.via.direct.channel() as channel:
+            own.publish("", own.source, b"waits", channel=channel)
+        own.has(INTAKE, 1)
+        own.delete(exchanges=[f"{PREFIX}/{own.dlx}"])
+        with own.via.direct.channel() as channel:
+            own.publish("", own.source, b"discarded", channel=channel)
+        own.has(own.source, 0)
+        assert own.depth(INTAKE) == 1
+        # Its intake exchange is made again by whoever reads the policies.
+        own.start(management_url=management(own.via))
+        assert dead(own).body == b"waits"
+        until(lambda: f"{PREFIX}/{own.dlx}" in own.via.broker.exchanges(own.via.vhost), "the intake exchange")
+        with contextlib.closing(own.via.connect(direct=True)) as connection:
+            own.publish("", own.source, b"again", channel=connection.channel())
+        assert dead(own).body == b"again"
