@@ -116,6 +116,7 @@ impl<'a> Shared<'a> {
             hub: hub.clone(),
             names: self.settings.names.clone(),
             catalogue: self.settings.catalogue.clone(),
+            clock: self.clock,
         })
     }
 

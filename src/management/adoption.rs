@@ -1,15 +1,19 @@
 //! Policies of ours at the broker ([`crate::registry::adoption`]): put and deleted with the management API. Each intake exchange is there
 //! before a policy names it, as the broker discards what dies into an exchange that is missing.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use futures::future::join_all;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use serde::Deserialize;
 use serde_json::{Value, json};
-use std::time::Duration;
 use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::http::Login;
+use crate::net::clock::{Clock, SystemClock};
 use crate::net::vhosts::Hub;
 use crate::objects::Names;
 use crate::registry::adoption::{self, Change, ListedPolicy, ListedQueue, Plan, Wanted};
@@ -18,6 +22,7 @@ use crate::registry::catalogue::Catalogue;
 use crate::registry::policy::Queue;
 
 use super::http::{Api, Connection, NoAnswer};
+use super::listing::{self, Learner};
 use super::policies::Listed;
 
 /// A changed policy is matched with every queue of its vhost.
@@ -32,6 +37,7 @@ pub struct Adoption {
     pub hub: Hub,
     pub names: Names,
     pub catalogue: Catalogue,
+    pub clock: SystemClock,
 }
 
 #[derive(Debug, Error)]
@@ -74,7 +80,7 @@ impl Adoption {
         }
     }
 
-    /// The policies and the queues of a vhost.
+    /// The policies and the queues of a vhost. The catalogue learns these queues, too.
     ///
     /// # Errors
     /// No such answer.
@@ -82,16 +88,25 @@ impl Adoption {
         &self,
         vhost: &Vhost,
     ) -> Result<(Vec<ListedPolicy>, Vec<ListedQueue>), NoAnswer> {
-        let vhost = percent_encode(vhost, NON_ALPHANUMERIC).to_string();
+        let at = self.clock.now().mono;
+        let of = percent_encode(vhost, NON_ALPHANUMERIC).to_string();
         let asking = self.api.ask_within(PATIENCE, async |mut api| {
-            let policies = api.get(format!("policies/{vhost}")).await?;
-            let columns = "disable_stats=true&columns=name,type,policy,arguments";
-            Ok((
-                policies,
-                api.get(format!("queues/{vhost}?{columns}")).await?,
-            ))
+            let policies = api.get(format!("policies/{of}")).await?;
+            let path = format!("queues/{of}?{},policy", listing::COLUMNS);
+            let queues: Vec<Value> = api.get(path).await?;
+            Ok((policies, queues))
         });
-        asking.await
+        let (policies, queues) = asking.await?;
+        let learner = Learner {
+            vhost: vhost.clone(),
+            names: self.names.clone(),
+            catalogue: self.catalogue.clone(),
+        };
+        let read = queues.iter().filter_map(|queue| {
+            learner.learn(&Deserialize::deserialize(queue).ok()?, at);
+            ListedQueue::deserialize(queue).ok()
+        });
+        Ok((policies, read.collect()))
     }
 
     /// Puts the policies of a plan, or none of them.
@@ -247,7 +262,7 @@ impl Follower {
 
     /// Says which adoptions a change of policies has ended.
     pub(super) fn ended(&self, before: &BrokerPolicies, now: &BrokerPolicies) {
-        let mut ended = std::collections::BTreeMap::<_, (ShortStr, usize)>::new();
+        let mut ended = BTreeMap::<_, (ShortStr, usize)>::new();
         self.adoption.catalogue.each(|vhost, name, known| {
             let declared = known.declared().map(|declared| declared.value.queue_type);
             let Some(queue_type) = declared.or(known.queue_type()) else {

@@ -36,7 +36,7 @@ use super::{Management, Pause};
 /// 200 proxies.
 const EVERY: Duration = Duration::from_secs(60 * 60);
 const PATIENCE: Duration = Duration::from_secs(60);
-const COLUMNS: &str =
+pub(super) const COLUMNS: &str =
     "disable_stats=true&columns=name,durable,auto_delete,exclusive,arguments,type";
 const MOST_AT_ONCE: usize = 100;
 
@@ -55,7 +55,7 @@ pub(super) struct Learner {
 
 /// For a queue that runs on no node, RabbitMQ shows little but its arguments.
 #[derive(Deserialize)]
-struct Listed {
+pub(super) struct Listed {
     name: String,
     #[serde(default)]
     durable: bool,
@@ -217,7 +217,7 @@ impl Learner {
     }
 
     /// Skips exclusive queues, which only their connection can use, and the proxy's own.
-    fn learn(&self, listed: &Listed, at: Mono) {
+    pub(super) fn learn(&self, listed: &Listed, at: Mono) {
         let name = ShortStr::copy(listed.name.as_bytes());
         let Some(queue) = name.filter(|name| !listed.exclusive && !self.names.is_ours(name)) else {
             return;

@@ -74,6 +74,10 @@ fn examined(verb: &str, rest: &str, listed: &[ListedPolicy], report: &mut Report
     match verb {
         "policies" => api::of_policies(&patient, "policy", listed, report),
         "operator-policies" => api::of_policies(&patient, "operator policy", listed, report),
+        "adopted" => {
+            let exchanges: Vec<_> = rest.split(' ').map(str::to_owned).collect();
+            unused::adopted(&Vhost::ROOT, &patient.names, listed, &exchanges, report);
+        }
         "flags" => api::of_flags(no_answer(rest, vec![]), report),
         "disabled" => api::of_flags(Ok(vec![rest.to_owned()]), report),
         "writes" => {

@@ -105,10 +105,12 @@ fn commands() -> String {
 fn leaves(command: &Command) -> Vec<&Command> {
     let below = command.get_subcommands();
     let below: Vec<_> = below.filter(|it| it.get_name() != "help").collect();
-    match below.is_empty() {
-        true => vec![command],
-        false => below.into_iter().flat_map(leaves).collect(),
-    }
+    // Some do something by themselves, too.
+    let alone = (!command.is_subcommand_required_set()).then_some(command);
+    alone
+        .into_iter()
+        .chain(below.into_iter().flat_map(leaves))
+        .collect()
 }
 
 fn command(command: &Command) -> String {

@@ -26,7 +26,7 @@ pub(super) fn read(lines: &[Line]) -> BrokerPolicies {
         keys.extend(said.map(|(_, key)| *key));
         BrokerPolicy {
             vhost: text("vhost").unwrap_or("/"),
-            name: "",
+            name: text("name").unwrap_or(""),
             pattern: text("pattern").unwrap_or(".*"),
             apply_to: text("apply-to").unwrap_or("queues"),
             priority: text("priority").map_or(0.0, |number| number.parse().unwrap()),

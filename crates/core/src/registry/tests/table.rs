@@ -6,6 +6,7 @@ use crate::dead_letter::Target;
 use crate::dead_letter::retries::{Counts, OnCrash, RetryType};
 use crate::machine::Fallback;
 use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
+use crate::registry::adoption;
 use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
 use crate::registry::broker_policy::BrokerPolicies;
 use crate::registry::handling::Circumstances;
@@ -51,6 +52,8 @@ struct Scene {
     policies: Vec<Policy>,
     /// Lines that say them.
     broker_policies: Vec<Line>,
+    /// The same of an earlier reading.
+    before: Vec<Line>,
     /// Both in force; the broker's are not known before a line says one.
     live: LivePolicies,
     /// The global one.
@@ -74,6 +77,7 @@ impl Scene {
                 Err(bad) => return Some(bad.to_string()),
             },
             "mode" => self.mode = Some(mode(line.alone())),
+            "broker-policy" if line.flag("before") => self.before.push(line),
             "broker-policy" => {
                 self.broker_policies.push(line);
                 self.live.set_brokers(brokers::read(&self.broker_policies));
@@ -135,6 +139,12 @@ impl Scene {
             }
             "match" => self.matching(line),
             "adopt" | "release" => self.lists.plan(line, &self.names),
+            "ended" => {
+                let before = brokers::read(&self.before);
+                let now = self.live.brokers();
+                let ended = adoption::ended(&before, &now, queue(line), &self.names);
+                ended.map_or("no".to_owned(), |(ours, by)| format!("{ours}, by {by}"))
+            }
             "follow" => self.lists.followed(&self.names),
             "begins" => self.begins(line.alone()),
             "generated" => bytes(&generated::start(&self.arguments, self.version)),
