@@ -57,7 +57,9 @@ pub(super) struct Follower {
     pub(super) adoption: Adoption,
     /// What was carried out last. A broker that lists something else then gets it no second time.
     done: Vec<Wanted>,
-    said: Vec<String>,
+    /// Failures of the last reading, and how often in a row. The second one is reported: a link may
+    /// be down for a moment.
+    failed: BTreeMap<String, u32>,
 }
 
 // === impl Adoption ===
@@ -203,14 +205,14 @@ impl Follower {
         Follower {
             adoption,
             done: Vec::new(),
-            said: Vec::new(),
+            failed: BTreeMap::new(),
         }
     }
 
     /// Makes ours what they have to be, in vhosts that this proxy works in.
     pub(super) async fn follow(&mut self, listed: &Listed) {
         let wanted = adoption::wanted(&listed.policies, &self.adoption.names);
-        let (mut done, mut said) = (Vec::new(), Vec::new());
+        let (mut done, mut failed) = (Vec::new(), BTreeMap::new());
         for wanted in wanted {
             let (Wanted::Keep { ours, .. } | Wanted::Delete(ours) | Wanted::Stuck(ours, _)) =
                 &wanted;
@@ -220,17 +222,20 @@ impl Follower {
             if !self.adoption.hub.is_open(&vhost) {
                 continue;
             }
-            let failed = self.carry_out(&vhost, &wanted).await.err();
-            if let Some(failed) = failed {
-                if !self.said.contains(&failed) {
-                    warn!(%vhost, policy = %ours.name, why = %failed, "this policy of the proxy cannot follow the policy that it was made from");
+            if let Err(why) = self.carry_out(&vhost, &wanted).await {
+                let times = self
+                    .failed
+                    .get(&why)
+                    .map_or(1, |times| times.saturating_add(1));
+                if times == 2 {
+                    warn!(%vhost, policy = %ours.name, %why, "this policy of the proxy cannot be kept up to date with the one that it was made from");
                 }
-                said.push(failed);
+                failed.insert(why, times);
             } else if !matches!(wanted, Wanted::Keep { is_new: false, .. }) {
                 done.push(wanted);
             }
         }
-        (self.done, self.said) = (done, said);
+        (self.done, self.failed) = (done, failed);
     }
 
     async fn carry_out(&self, vhost: &Vhost, wanted: &Wanted) -> Result<(), String> {

@@ -60,7 +60,7 @@ fn what_real_nodes_answer_is_understood() {
             policies,
             operator_policies,
         };
-        let (policies, unreadable) = listed.read();
+        let (policies, unreadable) = listed.read(&Names::default());
         assert_eq!(unreadable, ["once"]);
         let live = LivePolicies::default();
         live.set_brokers(policies);

@@ -163,10 +163,10 @@ def test_the_policy_of_the_user_is_followed(adopting):
 
         comes(own, own.source, ("full", "adopted"))
         with broker_policy(own, "late", PATTERN, {"dead-letter-exchange": own.dlx}, 9):
-            until(lambda: own.proxy.says("another policy applies instead of one of the proxy's"), own.proxy.text)
+            own.proxy.says("another policy applies instead of one of the proxy's")
             comes(own, own.source, ("rejects-only", "broker-policy"))
         with broker_policy(own, "beside", PATTERN, {"dead-letter-exchange": own.dlx}, 5):
-            until(lambda: own.proxy.says("no priority is free"), own.proxy.text)
+            own.proxy.says("no priority is free")
     until(lambda: not ours(own), "ours goes with the policy that it was made from", pause=0.2, deadline=25)
 
 
