@@ -2,12 +2,13 @@
 
 import contextlib
 import json
+import subprocess
+import time
 import urllib.request
 
-import pika
 import pytest
 
-from console import answer, command, management, of_vhost, quoted
+from console import answer, command, management, of_vhost, quoted, typed
 from lab import DEADLINE, until
 from scene import INTAKE, PARKED, PREFIX, broker_policy, one_of, user
 
@@ -208,3 +209,66 @@ def test_while_no_proxy_runs_dead_letters_wait_and_without_its_exchanges_they_ar
         with contextlib.closing(own.via.connect(direct=True)) as connection:
             own.publish("", own.source, b"again", channel=connection.channel())
         assert dead(own).body == b"again"
+
+
+def test_nothing_is_lost_when_queues_are_adopted_and_released_under_load(adopting):
+    own = adopting
+    with own.begin(ttl=1), contextlib.closing(own.via.connect(direct=True)) as connection:
+        channel, sent, rounds = connection.channel(), 0, 0
+        channel.confirm_delivery()
+        running = []
+        while rounds < 6 or running:
+            for _ in range(100):
+                own.publish("", own.source, b"%d" % sent, channel=channel)
+                sent += 1
+            if running and running[0].poll() is not None:
+                assert running.pop().returncode == 0
+            if not running and rounds < 6:
+                verb = ("adopt", "release")[rounds % 2]
+                running.append(subprocess.Popen(**typed(own, verb, own.source, "--approve", group="queues"), stdout=subprocess.DEVNULL))
+                rounds += 1
+        bodies = [int(message.body) for message in own.all_of(own.dead, sent)]
+        assert sorted(bodies) == list(range(sent))
+        assert 0 < through_the_proxy(own, "expired") < sent
+
+
+def test_a_queue_that_the_broker_confirms_is_adopted_only_by_name(adopting):
+    own = adopting
+    with own.begin("quorum", **{"dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}):
+        assert "the broker confirms its dead letters itself" in queues(own, "adopt", "--all", PATTERN, "--approve") and not ours(own)
+        queues(own, "adopt", own.source, "--approve")
+        assert ours(own)[OURS]["definition"]["dead-letter-exchange"] == f"{PREFIX}++/{own.dlx}"
+        own.publish("", own.source, b"confirmed")
+        assert dead(own).body == b"confirmed" and through_the_proxy(own, "expired") == 1
+
+
+def test_what_its_exchange_does_not_take_is_parked_and_doctor_names_an_intake_exchange_that(adopting):
+    own = adopting
+    with own.begin(ttl=10):
+        queues(own, "adopt", own.source, "--approve")
+        own.delete(exchanges=[own.dlx])
+        own.publish("", own.source, b"parked")
+        assert [message.body for message in own.parked(1)] == [b"parked"]
+        assert own.exchange("dlx", "direct") == own.dlx
+
+
+def test_many_queues_and_policies_are_adopted_in_time(adopting):
+    own = adopting
+    broker, vhost = own.via.broker, own.via.vhost
+    made = {f"target{number}": f"{PREFIX}-many{number:02}-" for number in range(20)}
+    for name, pattern in made.items():
+        broker.set_policy(vhost, name, f"^{pattern}", {"dead-letter-exchange": own.dlx, "message-ttl": 60_000})
+    with own.via.direct.channel() as channel:
+        for pattern in made.values():
+            for number in range(50):
+                own.queues.append(f"{pattern}{number}")
+                channel.queue_declare(own.queues[-1], durable=True)
+    try:
+        for verb, expected in (("adopt", 20), ("release", 0)):
+            begun = time.monotonic()
+            queues(own, verb, "--all", f"^{PREFIX}-many", "--approve")
+            print(f"{verb} took {time.monotonic() - begun:.1f} s")
+            assert len(ours(own)) == expected and time.monotonic() - begun < 60
+    finally:
+        for name in made:
+            broker.clear_policy(vhost, name)
