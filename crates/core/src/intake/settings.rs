@@ -3,7 +3,7 @@
 use crate::dead_letter::{Lookup, RuleSettings};
 use crate::link::Login;
 use crate::machine::LiveLimits;
-use crate::objects::{self, Names};
+use crate::objects::{self, DeclaredTarget, Names};
 use crate::registry::catalogue::Catalogue;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Queue;
@@ -30,17 +30,29 @@ pub struct Settings {
 // === impl Settings ===
 
 impl Settings {
-    /// `named`: by the intake exchange. A policy of the broker may be for several types, and so may
-    /// its exchange.
-    pub(super) fn queue_type(&self, queue: &[u8], named: objects::QueueType) -> objects::QueueType {
-        let known = self.catalogue.get(&self.login.vhost, queue);
-        let declared = known.as_ref().and_then(|known| known.declared());
-        match declared.map(|declared| &declared.value) {
-            Some(declared) if named == objects::QueueType::Default && !declared.taken_over => {
-                declared.queue_type
+    /// What the name of an intake exchange says of a queue. An adopted queue has that name from a
+    /// policy, which may be for several types, and which a policy of ours overrules.
+    pub(super) fn said(
+        &self,
+        queue: &[u8],
+        (said, queue_type): (DeclaredTarget, objects::QueueType),
+    ) -> (DeclaredTarget, objects::QueueType) {
+        let vhost = &self.login.vhost;
+        let known = self.catalogue.get(vhost, queue);
+        if let Some(declared) = known.as_ref().and_then(|known| known.declared()) {
+            let declared = &declared.value;
+            let queue_type = declared.queue_type;
+            let queue = Queue {
+                vhost,
+                name: queue,
+                queue_type,
+            };
+            if self.policies.is_adopted(queue, declared) {
+                let at_least_once = said.at_least_once();
+                return (DeclaredTarget::Policy { at_least_once }, queue_type);
             }
-            Some(_) | None => named,
         }
+        (said, queue_type)
     }
 
     /// The current target of a queue. "No target" is certain only where the broker would discard

@@ -71,10 +71,11 @@ fn died(
             DeclaredTarget::Policy { .. } => None,
         };
     };
+    let (intake, queue_type) = settings.said(&signal.queue, (intake, queue_type));
     let queue = Queue {
         vhost: &settings.login.vhost,
         name: &signal.queue,
-        queue_type: settings.queue_type(&signal.queue, queue_type),
+        queue_type,
     };
     let policies = &settings.policies;
     let lookup = policies.target_of_signal(queue, &delivery.exchange, &intake, signal.routing_key);
