@@ -42,13 +42,13 @@ pub struct Adoption {
 
 #[derive(Debug, Error)]
 pub enum NotAdopted {
-    #[error(transparent)]
+    #[error("the management API: {0}")]
     NoAnswer(#[from] NoAnswer),
     #[error(
         "the intake exchange {0} cannot be declared or bound: see the log of the proxy, and `max-intake-exchanges`"
     )]
     NoIntake(ShortStr),
-    #[error("{cause}; these policies could not be taken back: {left}")]
+    #[error("the management API: {cause}; these policies could not be taken back: {left}")]
     Left { cause: NoAnswer, left: String },
 }
 

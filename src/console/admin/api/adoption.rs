@@ -172,7 +172,7 @@ impl From<NotAdopted> for Problem {
             NotAdopted::NoIntake(_) => StatusCode::SERVICE_UNAVAILABLE,
             NotAdopted::NoAnswer(_) | NotAdopted::Left { .. } => StatusCode::BAD_GATEWAY,
         };
-        Problem::new(status, format!("the management API: {why}"))
+        Problem::new(status, why.to_string())
     }
 }
 
