@@ -107,7 +107,11 @@ fn text(answer: &Value) -> String {
         ));
     }
     for of in list("left") {
-        line(format!("Not: {}: {}.", some_queues(of), word(&of["why"])));
+        line(format!(
+            "Unchanged: {}: {}.",
+            some_queues(of),
+            word(&of["why"])
+        ));
     }
     for note in list("notes") {
         line(word(note));
