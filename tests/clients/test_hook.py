@@ -58,14 +58,15 @@ def test_the_server_is_told_of_each_dead_letter(own):
         own.die(lost)
         until(lambda: len(server.told()) == 31, lambda: f"{len(server.told())} of 31 told")
         assert len(server.posts) < 31, "in batches"
-    letter, parked = server.told()[0], server.told()[-1]
+    # Of two targets either may answer first.
+    letter, parked = (next(of for of in server.told() if of["queue"] == queue) for queue in (source, lost))
     assert letter.items() >= {
         "vhost": own.via.vhost, "queue": source, "reason": "rejected", "exchange": "", "routing-key": dead, "outcome": "confirmed", "cause": None,
         "bytes": len(b"secret body"),
     }.items()
     assert letter["rejected-by"]["user"] == own.via.broker.user
     assert "secret body" not in json.dumps(server.told())
-    assert (parked["queue"], parked["outcome"], parked["cause"]) == (lost, "parked", "no_exchange")
+    assert (parked["outcome"], parked["cause"]) == ("parked", "no_exchange")
     assert server.logins == {"Basic " + base64.b64encode(b"me:s3cret").decode()}
     taken = lambda: own.proxy.metric("dlx_proxy_hook_dead_letters_total", outcome="taken")
     until(lambda: taken() == 31, "all are counted")
