@@ -1,7 +1,7 @@
 //! How the queues of a vhost are handled, why, and what to do.
 
 use axum::extract::State;
-use maud::html;
+use maud::{Markup, html};
 
 use super::super::api::Asked;
 use super::super::api::handled::{Differs, HandledQueue, handled};
@@ -18,13 +18,11 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
         html! { tr {
             td.text data-label="Queue" { a href=(paths::queue(&place)) { (text::name(&of.queue.to_string())) } }
             td data-label="Handled" { (of.state) }
-            td.text data-label="Target" {
+            td.text data-label="Target" { div {
                 @if let Some(target) = &of.target { (told::target(target)) } @else { span.none { "–" } }
                 @if of.leads_nowhere() { " " span.sign.bad { "leads to no queue" } }
-                @for Differs { argument, wanted, has } in &of.differs {
-                    p.note { "A declare wanted " code { (argument) } " " (wanted.as_deref().unwrap_or("none")) ", the queue has " (has.as_deref().unwrap_or("none")) "." }
-                }
-            }
+                @for differs in &of.differs { (difference(differs)) }
+            } }
             td data-label="Retries" { @if of.retries { "yes" } @else { "no" } }
             td.text data-label="Why" { a href={ "#" (of.cause) } { (of.cause) } }
         } }
@@ -47,4 +45,20 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
     };
     let trail = Trail::vhost(&vhost).then("queues".to_owned(), paths::handled(&vhost));
     Ok(page("Handled queues", &trail, &content))
+}
+
+fn difference(differs: &Differs) -> Markup {
+    let Differs {
+        argument,
+        wanted,
+        has,
+    } = differs;
+    let has = has.as_deref().unwrap_or("none");
+    html! { p {
+        @match wanted {
+            Some(wanted) => { "Declared with " code { (argument) } " " (wanted) }
+            None => { "Declared without " code { (argument) } }
+        }
+        "; the queue has " (has) "."
+    } }
 }
