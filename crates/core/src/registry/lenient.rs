@@ -97,9 +97,9 @@ impl Lenient {
 
     /// The declare in words that 4.3 does not refuse by default, and in what those differ from the client's.
     pub fn modern(&self, form: &Form, version: Option<Version>) -> Option<(Form, Vec<Kept>)> {
-        let is_refused = version.is_some_and(|version| version >= REFUSES_SINCE);
+        version.filter(|version| *version >= REFUSES_SINCE)?;
         let (mut next, mut kept) = (form.clone(), Vec::new());
-        for difference in self.outdated(form).into_iter().filter(|_| is_refused) {
+        for difference in self.outdated(form) {
             let before = next;
             let name = ShortStr::copy(difference.name())?;
             next = before.corrected(difference);

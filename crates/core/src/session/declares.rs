@@ -126,14 +126,14 @@ impl Declares {
         let is_answered = self.answered.as_ref().is_some_and(is_it);
         let own = is_answered.then(|| line.registry.queue_type(declare.queue));
         let own = own.flatten();
-        let modern = line.modern(&line.read(declare, payload, own));
-        let reworded = modern.as_ref().map(|(payload, _)| payload.as_slice());
-        let read = reworded.and_then(|payload| {
-            let declare = QueueDeclare::parse(payload).ok()?;
-            Some(line.read(declare, payload, own))
-        });
-        let mut read = read.unwrap_or_else(|| line.read(declare, payload, own));
-        read.kept = modern.iter().flat_map(|(_, kept)| kept.clone()).collect();
+        let mut read = line.read(declare, payload, own);
+        let modern = line.modern(&read);
+        if let Some((payload, kept)) = &modern
+            && let Ok(declare) = QueueDeclare::parse(payload)
+        {
+            read = line.read(declare, payload, own);
+            read.kept.clone_from(kept);
+        }
         if self.waits_for_the_type(&read, is_answered, line) {
             return Handled::Wait;
         }
@@ -168,6 +168,7 @@ impl Declares {
         self.answered = None;
         let unseen = declare.has(QueueDeclare::NO_WAIT);
         line.expect_declare(channel, read.queue(), Some(accepted), unseen);
+        let reworded = modern.as_ref().map(|(payload, _)| payload.as_slice());
         line.pass_declare(method, payload, taken_out.as_deref().or(reworded));
         Handled::Done
     }

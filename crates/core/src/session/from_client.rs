@@ -87,9 +87,6 @@ impl Session {
             MethodId::BASIC_CANCEL if state.begins_unseen() => {
                 return self.hold(Hold::Answers(channel), turn);
             }
-            MethodId::BASIC_QOS if self.peer.multiplies_prefetch(method.payload) => {
-                turn.event(Event::PrefetchOfChannel);
-            }
             _ if state.unacked.awaits()
                 && !(self.exchanges).cannot_fail(state, method, &self.registry, now) =>
             {
@@ -101,6 +98,9 @@ impl Session {
     }
 
     fn client_request(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
+        if method.id == MethodId::BASIC_QOS && self.peer.multiplies_prefetch(method.payload) {
+            turn.event(Event::PrefetchOfChannel);
+        }
         let channel = method.channel;
         let state = self.channels.get(&channel);
         let begins = state.and_then(|state| state.begins_to_read(method));
