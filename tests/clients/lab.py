@@ -220,7 +220,10 @@ def node(name, root, *words):
     try:
         rabbit("start", folder, *(["--root", root] if root else []), *words)
         told = settings_of(folder)
-        yield Broker(told["VERSION"], f"amqp://guest:guest@127.0.0.1:{told['AMQP_PORT']}", (str(folder / "ctl"),), folder=str(folder))
+        broker = Broker(told["VERSION"], f"amqp://guest:guest@127.0.0.1:{told['AMQP_PORT']}", (str(folder / "ctl"),), folder=str(folder))
+        # It takes clients a moment before it counts as running, and some of rabbitmqctl's commands want that.
+        broker.ctl("await_startup")
+        yield broker
     finally:
         rabbit("stop", folder)
 
