@@ -18,15 +18,15 @@ def browser():
 
 @pytest.fixture
 def at(browser, via, request):
-    """Opens a page of the proxy as a user. At its end no page may have complained of anything that the test did not expect."""
+    """Opens a page of the proxy, or of one `of` a test's own, as a user. At its end no page may have complained of anything that the test did not expect."""
     if via.broker is not request.config.brokers[-1]:
         pytest.skip("what a browser does is the same in front of each broker")
     pages = []
 
-    def open(path="", user=None, password=None, ours=True):
+    def open(path="", user=None, password=None, ours=True, of=via):
         login = via.broker.parameters.credentials
         path = path if path.startswith("/") else place(via, path)
-        page = browser.page("http://%s:%d%s" % (*via.proxy.admin, path), user or login.username, password or ("secret" if user else login.password))
+        page = browser.page("http://%s:%d%s" % (*of.proxy.admin, path), user or login.username, password or ("secret" if user else login.password))
         pages.append((page, ours))
         return page
 

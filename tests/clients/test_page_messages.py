@@ -1,4 +1,4 @@
-"""The pages of a queue, its messages and what moves them, in a real browser: by mouse and by keyboard, narrow and wide, light and dark; and that
+"""The pages of a queue, its messages and what moves them, and what adopts queues, in a real browser: by mouse and by keyboard, narrow and wide, light and dark; and that
 nothing that strangers wrote acts there."""
 
 import json
@@ -6,10 +6,12 @@ import urllib.parse
 
 import pytest
 
-from console import die, look, order
+from console import ask, die, look, of_vhost, order
 from lab import until
 from pages import LOOKS, SCRIPT, fits, place, queue_at
 from raw import Raw, publish
+from scene import user
+from test_adoption import OURS, adopting, comes, ours, queues  # noqa: F401
 from test_dead_letters import ODD
 
 GO = "document.querySelector('dialog [data-show=go]')"
@@ -165,6 +167,46 @@ def test_what_fails_is_said_in_the_dialog(at, scene):
     page.reads("belongs to the proxy", selector="dialog")
     assert page.problems.pop() and not page.problems, "a status of 403 is written to the console"
     assert not page.run(f"{GO}.disabled"), "it can be mended"
+
+
+def test_a_queue_is_adopted_and_released(at, adopting, via):  # noqa: F811
+    own = adopting
+    with own.begin(), user(via, "reader") as reader:
+        queues(own, "adopt", own.source, "--dry-run")  # the proxy hears of the queue
+        comes(own, own.source, ("rejects-only", "broker-policy"))
+        here = place(own.via, "/queues")
+        page = at(here, of=own.via)
+        fits(page, "handled")
+        page.click("td [data-move=adopt]", "Adopt")
+        page.reads(f"Adopt {own.source}", f"Plan: policy {OURS} for 1 queue ({own.source})", "queues release` goes back", selector="dialog")
+        page.until(lambda: not page.run(f"{GO}.disabled"), "the plan is there")
+        fits(page, "adopt")
+        page.press("Escape")
+        page.until(lambda: page.run("document.activeElement.dataset.move") == "adopt", "the focus is where it was")
+        assert not moves(page) and not ours(own)
+
+        page.click("td [data-move=adopt]")
+        page.click("dialog button.main", f"Adopt {own.source}")
+        page.reads(f"Done: policy {OURS}", selector="dialog")
+        fits(page, "adopted")
+        assert list(ours(own)) == [OURS]
+        comes(own, own.source, ("full", "adopted"))
+        page.click("dialog button", "Close")
+
+        untagged = at(here, reader, of=own.via)
+        untagged.click("td [data-move=release]")
+        untagged.reads(f"Missing: your user {reader} needs the tag `policymaker`", selector="dialog")
+        assert untagged.run(f"{GO}.disabled")
+        release = of_vhost(own.via, "/queues/release")
+        assert ask(own.via, release, parameters=[("queue", own.source)], method="POST", header=False)[0] == 403
+
+        page.click("td [data-move=release]", "Release")
+        page.click("dialog button.main", f"Release {own.source}")
+        page.reads(f"Done: policy {OURS}", selector="dialog")
+        assert not ours(own)
+        comes(own, own.source, ("rejects-only", "broker-policy"))
+        page.click("dialog button", "Close")
+        page.reads("Adopt", selector="td [data-move]")
 
 
 def test_without_a_mouse(at, scene):

@@ -1,6 +1,5 @@
 //! `dlx-proxy queues adopt` and `release`: shows the plan that the proxy makes, asks, and lets the proxy carry it out.
 
-use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write as _};
 
 use hyper::Method;
@@ -9,7 +8,6 @@ use serde_json::Value;
 use super::{Failed, Outcome, Query, Said};
 use crate::console::admin::client::Client;
 use crate::console::cli::{Adoption, Output, Printing};
-use crate::console::count::count;
 use crate::plain;
 
 pub(super) async fn carry_out(
@@ -78,59 +76,8 @@ fn is_empty(list: &Value) -> bool {
 
 /// A plan, or what was done, for people.
 fn text(answer: &Value) -> String {
-    let list = |name: &str| answer[name].as_array().into_iter().flatten();
-    let word = |value: &Value| plain::line(value.as_str().unwrap_or_default());
-    let mut text = String::new();
-    let mut line = |words: String| {
-        let _ = writeln!(text, "{words}"); // a String takes all
-    };
-    for missing in list("missing") {
-        line(format!("Missing: {}.", word(missing)));
-    }
-    let verb = match answer["done"].as_bool() {
-        Some(true) => "Done",
-        _ => "Plan",
-    };
-    if is_empty(&answer["policies"]) {
-        line("Nothing to change.".to_owned());
-    }
-    for of in list("policies") {
-        line(format!(
-            "{verb}: policy {} for {} (from {}: pattern {}, {}, priority {}), exchange {}",
-            word(&of["policy"]),
-            some_queues(of),
-            word(&of["made-from"]),
-            word(&of["pattern"]),
-            word(&of["apply-to"]),
-            of["priority"],
-            word(&of["exchange"]),
-        ));
-    }
-    for of in list("left") {
-        line(format!(
-            "Unchanged: {}: {}.",
-            some_queues(of),
-            word(&of["why"])
-        ));
-    }
-    for note in list("notes") {
-        line(word(note));
-    }
-    text
-}
-
-fn some_queues(of: &Value) -> String {
-    let number = of["queues"].as_u64().unwrap_or_default();
-    let first: Vec<_> = of["first"].as_array().into_iter().flatten().collect();
-    let more = if number > first.len() as u64 {
-        ", …"
-    } else {
-        ""
-    };
-    let names = first.into_iter().filter_map(Value::as_str).map(plain::line);
-    let names = names.collect::<Vec<_>>().join(", ");
-    match number {
-        0 => "no queue yet".to_owned(),
-        number => format!("{} ({names}{more})", count(number, "queue")),
-    }
+    let says = answer["says"].as_array().into_iter().flatten();
+    let says = says.filter_map(Value::as_str);
+    says.map(|sentence| format!("{}\n", plain::line(sentence)))
+        .collect()
 }

@@ -5,6 +5,8 @@
 //!
 //! `dry-run=true` answers with the plan alone. Both need the right to set policies, of the user and of the proxy.
 
+use std::fmt::{self, Display};
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -16,7 +18,9 @@ use super::super::parameters::bad;
 use super::super::problem::Problem;
 use super::super::wanted::Adopting;
 use super::{Answered, Api, Asked, json};
+use crate::console::count::count;
 use crate::management::{Adoption, NotAdopted};
+use crate::plain;
 use crate::registry::adoption::{self, Change, Meant, Plan};
 
 const NAMED: usize = 10;
@@ -45,6 +49,8 @@ pub(super) struct Adopted {
     /// Queues that stay as they are.
     left: Vec<LeftQueues>,
     notes: Vec<&'static str>,
+    /// All of it in sentences.
+    says: Vec<String>,
 }
 
 /// A policy of the proxy's at the broker.
@@ -186,7 +192,7 @@ impl Adopted {
             false => AFTER_RELEASING.to_vec(),
         };
         let left = plan.left.into_iter();
-        Adopted {
+        let mut adopted = Adopted {
             done: done && !plan.changes.is_empty(),
             missing,
             policies: plan.changes.into_iter().map(OurPolicy::from).collect(),
@@ -197,7 +203,47 @@ impl Adopted {
                 })
                 .collect(),
             notes,
-        }
+            says: Vec::new(),
+        };
+        adopted.says = adopted.sentences();
+        adopted
+    }
+
+    fn sentences(&self) -> Vec<String> {
+        let verb = if self.done { "Done" } else { "Plan" };
+        let missing = self.missing.iter().map(|what| format!("Missing: {what}."));
+        let nothing = self
+            .policies
+            .is_empty()
+            .then(|| "Nothing to change.".to_owned());
+        let policies = self.policies.iter().map(|of| format!("{verb}: {of}"));
+        let left = self.left.iter();
+        let left = left.map(|of| format!("Unchanged: {}: {}.", of.queues, of.why));
+        let notes = self.notes.iter().map(|&note| note.to_owned());
+        let says = missing.chain(nothing).chain(policies);
+        let says = says.chain(left).chain(notes);
+        says.map(|sentence| plain::line(&sentence)).collect()
+    }
+}
+
+// === impl OurPolicy ===
+
+impl Display for OurPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OurPolicy {
+            policy,
+            made_from,
+            pattern,
+            apply_to,
+            priority,
+            exchange,
+            queues,
+        } = self;
+        let exchange = exchange.as_deref().unwrap_or_default();
+        write!(
+            f,
+            "policy {policy} for {queues} (from {made_from}: pattern {pattern}, {apply_to}, priority {priority}), exchange {exchange}"
+        )
     }
 }
 
@@ -217,6 +263,8 @@ impl From<Change> for OurPolicy {
     }
 }
 
+// === impl SomeQueues ===
+
 impl SomeQueues {
     fn of(mut names: Vec<String>) -> SomeQueues {
         let queues = names.len();
@@ -224,6 +272,22 @@ impl SomeQueues {
         SomeQueues {
             queues,
             first: names,
+        }
+    }
+}
+
+impl Display for SomeQueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SomeQueues { queues, first } = self;
+        let more = if *queues > first.len() { ", …" } else { "" };
+        match queues {
+            0 => f.write_str("no queue yet"),
+            _ => write!(
+                f,
+                "{} ({}{more})",
+                count(*queues as u64, "queue"),
+                first.join(", ")
+            ),
         }
     }
 }

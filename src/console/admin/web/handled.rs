@@ -8,11 +8,17 @@ use super::super::api::handled::{Differs, HandledQueue, handled};
 use super::super::parameters::Place;
 use super::overview::coded;
 use super::page::{Trail, notes, page};
-use super::{Answered, Api, paths, text, told};
+use super::{Answered, Api, moving, paths, text, told};
 
 pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
     let vhost = asked.place.vhost.clone();
     let found = handled(&api, asked).await?;
+    let is_to_change = api.adoption.is_some();
+    let button = |of: &HandledQueue| match (is_to_change, of.state, of.cause) {
+        (true, "rejects-only", "broker-policy") => moving::plan(&of.queue, "adopt", "Adopt"),
+        (true, _, "adopted") => moving::plan(&of.queue, "release", "Release"),
+        _ => html! {},
+    };
     let row = |of: &HandledQueue| {
         let place = Place::new(vhost.clone(), of.queue.clone());
         html! { tr {
@@ -25,6 +31,7 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
             } }
             td data-label="Retries" { @if of.retries { "yes" } @else { "no" } }
             td.text data-label="Why" { a href={ "#" (of.cause) } { (of.cause) } }
+            @if is_to_change { td.own { (button(of)) } }
         } }
     };
     let content = html! {
@@ -33,7 +40,7 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
         @else {
             p { "Queues with a dead-letter exchange or retries; those first that need attention." }
             table.stacked {
-                thead { tr { @for name in ["Queue", "Handled", "Target", "Retries", "Why"] { th scope="col" { (name) } } } }
+                thead { tr { @for name in ["Queue", "Handled", "Target", "Retries", "Why"] { th scope="col" { (name) } } @if is_to_change { th {} } } }
                 tbody { @for of in &found.queues { (row(of)) } }
             }
         }
@@ -42,6 +49,7 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
             dt #(name) { (name) } dd { (coded(cause.says)) " " (coded(cause.advice)) }
         } }
         (notes(&found.notes))
+        @if is_to_change { (moving::plans(&vhost)) }
     };
     let trail = Trail::vhost(&vhost).then("queues".to_owned(), paths::handled(&vhost));
     Ok(page("Handled queues", &trail, &content))

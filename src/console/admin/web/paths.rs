@@ -40,6 +40,10 @@ pub(super) fn handled(of: &Vhost) -> String {
     format!("{}/queues", vhost(of))
 }
 
+pub(super) fn plans(of: &Vhost) -> String {
+    format!("{API}{}/", handled(of))
+}
+
 pub(super) fn deaths(of: &Vhost) -> String {
     format!("{API}{}/deaths", vhost(of))
 }

@@ -13,15 +13,17 @@ async function ask(path, method, signal) {
   return said;
 }
 
-// === the dialog that moves messages
+// === the dialog that moves messages, and that changes policies
 
-const VERBS = { redrives: "Send back", purges: "Purge" };
+const VERBS = { redrives: "Send back", purges: "Purge", adopt: "Adopt", release: "Release" };
 
 function mover(dialog) {
   const form = dialog.querySelector("form");
   const typed = form.querySelector("[data-typed]");
+  const close = form.querySelector("[data-close]");
   const parts = shown(form);
-  let what, query, found, counting, busy;
+  let what, query, which, found, counting, busy, isDone;
+  const isPlan = () => ["adopt", "release"].includes(what);
 
   const path = (fields) => `${form.dataset.api}${what}?${[query, fields.toString()].filter(Boolean).join("&")}`;
   /** How many would go, as far as that is known. */
@@ -36,17 +38,25 @@ function mover(dialog) {
     for (const part of form.querySelectorAll("[data-only]")) {
       part.hidden = part.disabled = part.dataset.only !== what;
     }
-    const to = form.elements.to.value;
+    const to = form.elements.to?.value;
     for (const part of form.querySelectorAll("[data-for]")) {
       const input = part.querySelector("input");
       part.hidden = input.disabled = part.dataset.for !== to;
       input.required = !part.hidden && input.name !== "to-routing-key";
     }
-    const isNone = found?.matched === 0 && found.stopped === "end";
-    const text = `${VERBS[what]} ${messages()}`;
-    parts.title.textContent = isNone ? "No message matches any more" : text;
+    const isNone = isPlan() ? found?.policies.length === 0 : found?.matched === 0 && found.stopped === "end";
+    const text = `${VERBS[what]} ${isPlan() ? which : messages()}`;
+    const none = isPlan() ? "Nothing to change" : "No message matches any more";
+    parts.title.textContent = isDone ? "Done" : isNone ? none : text;
     parts.go.textContent = busy ?? text;
-    parts.go.disabled = Boolean(busy) || !found || isNone || (what === "purges" && typed.value !== form.dataset.name);
+    parts.go.disabled = Boolean(busy) || !found || isNone || Boolean(found.missing?.length) || (what === "purges" && typed.value !== form.dataset.name);
+    parts.go.hidden = isDone;
+    close.textContent = isDone ? "Close" : "Cancel";
+  };
+  /** What the API says of messages, or of policies. */
+  const said = () => {
+    const more = found.stopped === "end" ? [] : ["More messages may match. All of them go, up to your limit."];
+    return found.says ? found.says.join("\n\n") : [...found.notes, ...more].join("\n");
   };
   const state = (text, isProblem = false) => {
     parts.state.textContent = text;
@@ -54,7 +64,7 @@ function mover(dialog) {
   };
   const count = async () => {
     const mine = counting = new AbortController();
-    busy = "Counting …";
+    busy = isPlan() ? "Planning …" : "Counting …";
     show();
     let problem;
     try {
@@ -65,8 +75,7 @@ function mover(dialog) {
     if (mine.signal.aborted) return;
     busy = undefined;
     if (problem) [found, problem] = [undefined, problem.message];
-    const more = found?.stopped === "end" ? [] : ["More messages may match. All of them go, up to your limit."];
-    state(problem ?? [...found.notes, ...more].join("\n"), Boolean(problem));
+    state(problem ?? said(), Boolean(problem));
     show();
   };
 
@@ -76,18 +85,18 @@ function mover(dialog) {
     const meant = button.closest(".moves").dataset;
     counting?.abort();
     form.reset();
-    [what, query, busy] = [button.dataset.move, meant.query, undefined];
+    [what, query, which, busy, isDone] = [button.dataset.move, meant.query, meant.which, undefined, false];
     found = meant.count && { matched: Number(meant.count), stopped: "end", notes: [] };
-    parts.which.textContent = `From ${form.dataset.name}${meant.which}.`;
+    parts.which.textContent = isPlan() ? "All queues with the same policy go together." : `From ${form.dataset.name}${which}.`;
     parts.go.className = what === "purges" ? "danger" : "main";
     state("");
     show();
     dialog.showModal();
     if (!query.startsWith("id=")) count();
   });
-  form.querySelector("[data-close]").addEventListener("click", () => dialog.close());
+  close.addEventListener("click", () => dialog.close());
   // It comes late: the dialog may be open again.
-  dialog.addEventListener("close", () => dialog.open || counting?.abort());
+  dialog.addEventListener("close", () => dialog.open || (isDone ? location.reload() : counting?.abort()));
   form.addEventListener("input", show);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -97,7 +106,11 @@ function mover(dialog) {
     show();
     try {
       const begun = await ask(path(new URLSearchParams(given)), "POST");
-      location.assign(`${form.dataset.vhost}/redrives/${begun.id}`);
+      if (!isPlan()) return location.assign(`${form.dataset.vhost}/redrives/${begun.id}`);
+      [found, busy, isDone] = [begun, undefined, true];
+      state(`${said()}\n\nThe list of queues shows it within seconds.`);
+      show();
+      close.focus();
     } catch (problem) {
       busy = undefined;
       state(problem.message, true);
