@@ -115,6 +115,7 @@ impl<'a> Shared<'a> {
             api: management.api.clone(),
             hub: hub.clone(),
             names: self.settings.names.clone(),
+            policies: management.policies.clone(),
             catalogue: self.settings.catalogue.clone(),
             clock: self.clock,
         })

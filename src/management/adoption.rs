@@ -2,6 +2,7 @@
 //! before a policy names it, as the broker discards what dies into an exchange that is missing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -16,10 +17,11 @@ use crate::http::Login;
 use crate::net::clock::{Clock, SystemClock};
 use crate::net::vhosts::Hub;
 use crate::objects::Names;
-use crate::registry::adoption::{self, Change, ListedPolicy, ListedQueue, Plan, Wanted};
+use crate::registry::adoption::{self, Change, ListedPolicy, ListedQueue, OfFile, Plan, Wanted};
 use crate::registry::broker_policy::BrokerPolicies;
 use crate::registry::catalogue::Catalogue;
-use crate::registry::policy::Queue;
+use crate::registry::live::LivePolicies;
+use crate::registry::policy::{Policies, Queue};
 
 use super::http::{Api, Connection, NoAnswer};
 use super::listing::{self, Learner};
@@ -36,6 +38,7 @@ pub struct Adoption {
     pub api: Api,
     pub hub: Hub,
     pub names: Names,
+    pub policies: LivePolicies,
     pub catalogue: Catalogue,
     pub clock: SystemClock,
 }
@@ -55,6 +58,8 @@ pub enum NotAdopted {
 /// Makes ours follow the user's policies.
 pub(super) struct Follower {
     pub(super) adoption: Adoption,
+    /// Those of the file that ours were last made to follow.
+    file: Arc<Policies>,
     /// What was carried out last. A broker that lists something else then gets it no second time.
     done: Vec<Wanted>,
     /// Failures of the last reading, and how often in a row. The second one is reported: a link may
@@ -203,6 +208,7 @@ async fn put(api: &mut Connection, ours: &ListedPolicy) -> Result<(), NoAnswer> 
 impl Follower {
     pub(super) fn new(adoption: Adoption) -> Follower {
         Follower {
+            file: Arc::clone(&adoption.policies.ours()),
             adoption,
             done: Vec::new(),
             failed: BTreeMap::new(),
@@ -211,8 +217,14 @@ impl Follower {
 
     /// Makes ours what they have to be, in vhosts that this proxy works in.
     pub(super) async fn follow(&mut self, listed: &Listed) {
-        let wanted = adoption::wanted(&listed.policies, &self.adoption.names);
+        let now = Arc::clone(&self.adoption.policies.ours());
+        let file = OfFile {
+            now: &now,
+            before: &self.file,
+        };
+        let wanted = adoption::wanted(&listed.policies, &self.adoption.names, file);
         let (mut done, mut failed) = (Vec::new(), BTreeMap::new());
+        let mut is_behind = false;
         for wanted in wanted {
             let (Wanted::Keep { ours, .. } | Wanted::Delete(ours) | Wanted::Stuck(ours, _)) =
                 &wanted;
@@ -222,47 +234,65 @@ impl Follower {
             if !self.adoption.hub.is_open(&vhost) {
                 continue;
             }
-            if let Err(why) = self.carry_out(&vhost, &wanted).await {
+            let carried_out = self.carry_out(&vhost, &wanted).await;
+            if let Err(why) = carried_out {
                 let times = self
                     .failed
                     .get(&why)
                     .map_or(1, |times| times.saturating_add(1));
+                // What is stuck was not tried.
+                let was_tried = !matches!(wanted, Wanted::Stuck(..));
+                is_behind |= was_tried && ours.is_of_file(&self.adoption.names);
                 if times == 2 {
                     warn!(%vhost, policy = %ours.name, %why, "this policy of the proxy cannot be kept up to date with the one that it was made from");
                 }
                 failed.insert(why, times);
-            } else if !matches!(wanted, Wanted::Keep { is_new: false, .. }) {
+            } else if carried_out == Ok(true) {
                 done.push(wanted);
             }
+        }
+        if !is_behind {
+            self.file = now;
         }
         (self.done, self.failed) = (done, failed);
     }
 
-    async fn carry_out(&self, vhost: &Vhost, wanted: &Wanted) -> Result<(), String> {
-        let api = &self.adoption.api;
+    /// Whether something was changed.
+    async fn carry_out(&self, vhost: &Vhost, wanted: &Wanted) -> Result<bool, String> {
         let text = |error: NoAnswer| error.to_string();
-        if let Wanted::Keep { ours, .. } = wanted
+        if let Wanted::Keep { ours, .. } | Wanted::Stuck(ours, _) = wanted
             && let Some(missing) = self.adoption.ensure(vhost, [ours].into_iter()).await
         {
             return Err(NotAdopted::NoIntake(missing).to_string());
         }
         match wanted {
-            Wanted::Keep { is_new: false, .. } => Ok(()),
-            wanted if self.done.contains(wanted) => Ok(()),
+            Wanted::Keep { is_new: false, .. } => Ok(false),
+            wanted if self.done.contains(wanted) => Ok(true),
             Wanted::Keep { ours, .. } => {
-                let putting = api.ask(async |mut api| put(&mut api, ours).await);
-                putting.await.map_err(text)?;
-                info!(%vhost, policy = %ours.name, "a policy of the proxy follows the one that it was made from");
-                Ok(())
+                let changed = self.change(wanted).await.map_err(text)?;
+                if changed {
+                    info!(%vhost, policy = %ours.name, "a policy of the proxy follows the one that it was made from");
+                }
+                Ok(changed)
             }
             Wanted::Delete(ours) => {
-                let deleting = api.ask(async |mut api| api.delete(&path(ours)).await);
-                deleting.await.map_err(text)?;
-                info!(%vhost, policy = %ours.name, "a policy of the proxy is deleted: the one that it was made from is gone, or names no dead-letter exchange");
-                Ok(())
+                let changed = self.change(wanted).await.map_err(text)?;
+                if changed {
+                    info!(%vhost, policy = %ours.name, "a policy of the proxy is deleted: the one that it was made from is gone, or names no dead-letter exchange");
+                }
+                Ok(changed)
             }
             Wanted::Stuck(_, refusal) => Err(refusal.to_string()),
         }
+    }
+
+    async fn change(&self, wanted: &Wanted) -> Result<bool, NoAnswer> {
+        let changing = self.adoption.api.ask(async |mut api| match wanted {
+            Wanted::Keep { ours, .. } => put(&mut api, ours).await,
+            Wanted::Delete(ours) => api.delete(&path(ours)).await,
+            Wanted::Stuck(..) => Ok(()),
+        });
+        changing.await.map(|()| true)
     }
 
     /// Says which adoptions a change of policies has ended.

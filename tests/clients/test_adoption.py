@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 import subprocess
 import time
 import urllib.request
@@ -10,9 +11,10 @@ import pytest
 
 from console import answer, command, management, of_vhost, quoted, typed
 from lab import DEADLINE, until
-from scene import INTAKE, PARKED, PREFIX, broker_policy, one_of, user
+from scene import INTAKE, PARKED, PREFIX, broker_policy, one_of, policies, user
 
 OURS = f"{PREFIX}.adopted/target"
+OF_FILE = f"{PREFIX}.adopted-proxy-policy/mine"
 PATTERN = f"^{PREFIX}-source"
 
 
@@ -272,3 +274,62 @@ def test_many_queues_and_policies_are_adopted_in_time(adopting):
     finally:
         for name in made:
             broker.clear_policy(vhost, name)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_policy_of_the_proxy_is_adopted_where_the_broker_has_none(own, tmp_path, kind):
+    def write(pattern, target="dead", file="dlx-proxy.toml"):
+        rules = {"mine": (pattern, {"dead-letter-exchange": "", "dead-letter-routing-key": own.name(target)})} if pattern else {}
+        return policies(tmp_path / file, own.via.vhost, **rules)
+
+    def reload():
+        times = own.proxy.text().count("settings reloaded")
+        own.proxy.process.send_signal(signal.SIGHUP)
+        until(lambda: own.proxy.text().count("settings reloaded") > times, own.proxy.text)
+
+    def expires(target="dead"):
+        own.publish("", own.source, b"expired", expiration="10")
+        message = one_of(own.channel, own.name(target), auto_ack=True)
+        assert message.body == b"expired" and message.properties.headers["x-death"][0]["queue"] == own.source
+
+    own.restart(config=write(PATTERN), management_url=management(own.via))
+    own.dead, own.source = own.queue("dead"), own.made("source", kind=kind)
+    own.queue("other")
+    try:
+        own.publish("", own.source, b"discarded", expiration="10")
+        own.has(own.source, 0)
+        with broker_policy(own, "plain", PATTERN, {"max-length": 1000}):
+            assert "it has the policy plain of the broker" in queues(own, "adopt", own.source, "--approve") and not ours(own)
+        assert f"Done: policy {OF_FILE}" in queues(own, "adopt", own.source, "--approve")
+        comes(own, own.source, ("full", "adopted"))
+        expires()
+        assert through_the_proxy(own, "expired") == 1 and own.depth(own.dead) == 0
+
+        # Its target is the one of the file at each death, and its pattern follows when the file is read again.
+        write(PATTERN, "other")
+        reload()
+        expires("other")
+        write(PATTERN[:-1])
+        reload()
+        until(lambda: ours(own)[OF_FILE]["pattern"] == PATTERN[:-1], "ours follows", pause=0.2, deadline=25)
+        expires()
+
+        # Of a proxy with another file it is left alone, and a policy of the user hides it.
+        log = tmp_path / "second"
+        second = own.another(log, config=write(f"^{PREFIX}-else", file="second.toml"), management_url=management(own.via))
+        try:
+            until(lambda: "of this proxy says something else" in log.read_text(), log.read_text, deadline=25)
+        finally:
+            second.stop()
+        assert ours(own)[OF_FILE]["pattern"] == PATTERN[:-1]
+        with broker_policy(own, "late", PATTERN, {"max-length": 1000}):
+            own.proxy.says("another policy applies instead of one of the proxy's")
+            comes(own, own.source, ("rejects-only", "proxy-policy"))
+
+        write(None)
+        reload()
+        until(lambda: not ours(own), "ours goes with the policy that it was made from", pause=0.2, deadline=25)
+        assert own.depth(PARKED) == own.depth(INTAKE) == 0
+    finally:
+        for name in ours(own):
+            own.via.broker.clear_policy(own.via.vhost, name)

@@ -56,9 +56,9 @@ pub(super) fn adopted(
     exchanges: &[String],
     report: &mut Report,
 ) {
-    let here = policies.iter().filter(|policy| {
-        policy.vhost.as_bytes() == vhost.as_bytes() && policy.source(names).is_some()
-    });
+    let here = policies
+        .iter()
+        .filter(|policy| policy.vhost.as_bytes() == vhost.as_bytes() && policy.is_ours(names));
     let here: Vec<_> = here.collect();
     for policy in &here {
         let intake = policy.intake(names).map(|name| name.to_string());

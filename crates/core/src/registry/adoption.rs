@@ -1,4 +1,5 @@
-//! Adoption: which policies of ours at the broker make queues `full` at once whose dead-letter exchange comes from a policy of the user.
+//! Adoption: which policies of ours at the broker make queues `full` at once whose dead-letter exchange comes from a policy of the user. (Of those
+//! that are made from a `[[policy]]`: [`by_proxy`].)
 //!
 //! Ours is the user's policy with the intake exchange in the place of the dead-letter exchange, one priority higher. All else is the user's:
 //! - The pattern, the types, and all other keys: only one policy applies to a queue, and only if its type knows all of the keys.
@@ -19,7 +20,11 @@ use crate::dead_letter::Target;
 use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 
 use super::broker_policy::{BrokerPolicies, BrokerPolicy, Fit, Limits, fits};
-use super::policy::Queue;
+use super::policy::{Policy, Queue};
+
+pub use by_proxy::{Here, OfFile};
+
+mod by_proxy;
 
 /// Behind the prefix: the name of one of ours; the name of the user's follows.
 const START: &str = ".adopted/";
@@ -36,6 +41,14 @@ pub struct ListedPolicy {
     pub apply_to: String,
     pub priority: f64,
     pub definition: BTreeMap<String, Value>,
+}
+
+/// The policy that one of ours was made from: its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source<'a> {
+    Broker(&'a str),
+    /// Of the proxy's file.
+    Proxy(&'a str),
 }
 
 /// A queue as the management API lists it.
@@ -61,7 +74,7 @@ pub enum Meant {
 /// Why a policy or a queue is not adopted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
 pub enum Refusal {
-    #[error("no policy of the broker names a dead-letter exchange for it")]
+    #[error("no policy names a dead-letter exchange for it")]
     NoExchange,
     #[error("its own arguments name its dead-letter exchange: declare it anew through the proxy")]
     OwnArguments,
@@ -89,6 +102,20 @@ pub enum Refusal {
     NoName(String),
     #[error("the name of the intake exchange for its policy {0} would be longer than 255 bytes")]
     NameTooLong(String),
+    #[error(
+        "the broker could read the pattern of the [[policy]] {0} of the proxy otherwise: write it without special forms"
+    )]
+    Pattern(String),
+    #[error(
+        "it has the policy {by} of the broker, which would hide one for the [[policy]] {policy}: name the exchange in {by}, and adopt that"
+    )]
+    Hidden { policy: String, by: String },
+    #[error(
+        "the pattern of the [[policy]] {policy} also matches the queue {queue}, for which the proxy has no dead-letter exchange"
+    )]
+    Other { policy: String, queue: String },
+    #[error("the [[policy]] {0} of this proxy says something else: release and adopt its queues")]
+    Differs(String),
 }
 
 /// What has to be so for one policy of ours, given all policies.
@@ -152,8 +179,16 @@ impl ListedPolicy {
         names.is_intake_exchange(&name).then_some(name)
     }
 
-    /// The name of the policy that this one was made from, if it is one of ours.
-    pub fn source<'a>(&'a self, names: &Names) -> Option<&'a str> {
+    pub fn is_ours(&self, names: &Names) -> bool {
+        self.source(names).is_some()
+    }
+
+    pub fn is_of_file(&self, names: &Names) -> bool {
+        matches!(self.source(names), Some(Source::Proxy(_)))
+    }
+
+    /// What this one was made from, if it is one of ours.
+    fn source<'a>(&'a self, names: &Names) -> Option<Source<'a>> {
         source(&self.name, names)
     }
 
@@ -167,9 +202,13 @@ impl ListedPolicy {
     }
 }
 
-fn source<'a>(ours: &'a str, names: &Names) -> Option<&'a str> {
+fn source<'a>(ours: &'a str, names: &Names) -> Option<Source<'a>> {
     let prefix = str::from_utf8(names.prefix()).ok()?;
-    ours.strip_prefix(prefix)?.strip_prefix(START)
+    let name = ours.strip_prefix(prefix)?;
+    let by_proxy = || name.strip_prefix(by_proxy::START).map(Source::Proxy);
+    name.strip_prefix(START)
+        .map(Source::Broker)
+        .or_else(by_proxy)
 }
 
 /// Ours, made from one of the user's. `all`: policies of the same vhost.
@@ -190,7 +229,7 @@ fn made_from<'a>(
     }
     let priority = source.above();
     let is_between = |other: &&ListedPolicy| {
-        other.source(names).is_none()
+        !other.is_ours(names)
             && other.priority > source.priority
             && other.priority <= priority as f64
     };
@@ -224,10 +263,13 @@ fn made_from<'a>(
     })
 }
 
-/// What has to become of each of ours, as the user's policies are now.
-pub fn wanted(policies: &[ListedPolicy], names: &Names) -> Vec<Wanted> {
+/// What has to become of each of ours, as the user's policies and the file are now.
+pub fn wanted(policies: &[ListedPolicy], names: &Names, file: OfFile<'_>) -> Vec<Wanted> {
     let each = policies.iter().filter_map(|ours| {
-        let of = ours.source(names)?;
+        let of = match ours.source(names)? {
+            Source::Broker(of) => of,
+            Source::Proxy(of) => return Some(by_proxy::wanted(ours, of, names, file)),
+        };
         let here = || policies.iter().filter(|other| other.vhost == ours.vhost);
         let Some(source) = here().find(|other| other.name == of) else {
             return Some(Wanted::Delete(ours.clone()));
@@ -254,7 +296,7 @@ pub fn ended(
 ) -> Option<(String, String)> {
     let (ours, _) = before.policy(queue).filter(|(_, adopts)| *adopts)?;
     let (other, _) = now.policy(queue).filter(|(_, adopts)| !adopts)?;
-    (source(&ours, names)? != other).then_some((ours, other))
+    (source(&ours, names)? != Source::Broker(&other)).then_some((ours, other))
 }
 
 /// Policies to put so that the queues that are meant become `full`. Each adopts all queues that it
@@ -264,6 +306,7 @@ pub fn adopt(
     queues: &[ListedQueue],
     meant: &Meant,
     names: &Names,
+    here: Here<'_>,
 ) -> Plan {
     let mut plan = Plan::default();
     let judged = queues
@@ -273,12 +316,30 @@ pub fn adopt(
         .map(|queue| (queue, queue.judged(policies, meant, names)))
         .collect();
     let mut sources = BTreeSet::new();
+    let mut of_file = BTreeMap::<_, (&Policy, Vec<&str>)>::new();
     for (queue, judged) in judged.iter().filter(|(queue, _)| meant.is(&queue.name)) {
         match judged {
             Ok(source) => {
                 sources.insert(&*source.name);
             }
+            Err(Refusal::NoExchange) => match by_proxy::judged(queue, here) {
+                Ok(policy) => {
+                    let of = of_file.entry(&policy.name);
+                    of.or_insert((policy, Vec::new())).1.push(&queue.name);
+                }
+                Err(refusal) => plan.leave(refusal, &queue.name),
+            },
             Err(refusal) => plan.leave(refusal.clone(), &queue.name),
+        }
+    }
+    for (policy, meant) in of_file.into_values() {
+        match by_proxy::change(policy, queues, names, here) {
+            Ok(change) => plan.changes.push(change),
+            Err(refusal) => {
+                for queue in meant {
+                    plan.leave(refusal.clone(), queue);
+                }
+            }
         }
     }
     for source in policies
@@ -338,7 +399,10 @@ pub fn release(
             let users = mine.into_iter();
             let users = users.filter(|queue| !names.is_ours(queue.name.as_bytes()));
             plan.changes.push(Change {
-                source: source.to_owned(),
+                source: match source {
+                    Source::Broker(name) => name.to_owned(),
+                    Source::Proxy(name) => by_proxy::shown(name),
+                },
                 ours: ours.clone(),
                 queues: users.map(|queue| queue.name.clone()).collect(),
             });
@@ -348,7 +412,7 @@ pub fn release(
         let is_ours = |name: &String| {
             policies
                 .iter()
-                .any(|policy| policy.name == *name && policy.source(names).is_some())
+                .any(|policy| policy.name == *name && policy.is_ours(names))
         };
         if matches!(meant, Meant::Queue(_)) && !queue.policy.as_ref().is_some_and(is_ours) {
             plan.leave(Refusal::NotAdopted, &queue.name);

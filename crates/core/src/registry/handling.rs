@@ -94,7 +94,7 @@ const BROKER_POLICY: Why = why(
 const PROXY_POLICY: Why = why(
     "proxy-policy",
     "Only a policy of the proxy names its dead-letter exchange. The broker discards what expires or overflows.",
-    "Name it in a policy of the broker, too, and run `dlx-proxy queues adopt QUEUE`. Or delete the queue when it is empty, and let a client declare it through the proxy.",
+    "`dlx-proxy queues adopt QUEUE` hands expiry and overflow to the proxy at once, if no policy of the broker applies to the queue. Else name the exchange in that policy, too, and adopt it.",
 );
 const KEEP: Why = why("mode-rejects-only", "The mode is `rejects-only`.", "");
 const NATIVE: Why = why("mode-off", "The mode is `off`.", "");

@@ -23,6 +23,13 @@ use super::generated;
 use super::lenient::Lenient;
 use super::said_retries::SaidRetries;
 
+/// What the crate `regex` and PCRE certainly read alike: letters, classes of them, groups, and repetitions that are not possessive.
+const PLAIN: &str = concat!(
+    r#"^(?:(?:[A-Za-z0-9 _/:,=@%#~!"'<>;&.^$|)-]|\\[dD.*+?()\[\]{}|^$\\/-]|\((?:\?:)?"#,
+    r"|\[\^?(?:[0-9A-Za-z]-[0-9A-Za-z]|[0-9A-Za-z _./:,=@%#!$*+?()|;]|\\[dD.*+?()\[\]{}|^$\\/-])+-?\])",
+    r"(?:[*+?]\??|\{[0-9]+(?:,[0-9]*)?\}\??)?)*$",
+);
+
 /// Who handles the dead letters of a queue. Independent of retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -157,7 +164,12 @@ impl Policies {
 
     pub fn matching(&self, queue: Queue<'_>) -> Option<&Policy> {
         let mut policies = self.policies.iter();
-        policies.find(|policy| policy.may_fit(queue) && policy.pattern.regex.is_match(queue.name))
+        policies.find(|policy| policy.fits(queue))
+    }
+
+    pub(super) fn named(&self, vhost: &[u8], name: &[u8]) -> Option<&Policy> {
+        let is_it = |policy: &&Policy| policy.vhost.as_bytes() == vhost && *policy.name == *name;
+        self.policies.iter().find(is_it)
     }
 
     /// Whether the beginning of a name, in `queue.name`, decides the queue's policy.
@@ -173,6 +185,10 @@ impl Policies {
 // === impl Policy ===
 
 impl Policy {
+    pub(super) fn fits(&self, queue: Queue<'_>) -> bool {
+        self.may_fit(queue) && self.pattern.regex.is_match(queue.name)
+    }
+
     /// Whether its pattern applies to that queue.
     fn may_fit(&self, queue: Queue<'_>) -> bool {
         self.apply_to.fits(queue.queue_type) && self.vhost.as_bytes() == queue.vhost
@@ -250,6 +266,15 @@ impl Pattern {
             }
         }
     }
+
+    pub(super) fn written(&self) -> &str {
+        &self.written
+    }
+
+    /// Whether the broker certainly reads it alike. `false`: perhaps it does.
+    pub(super) fn is_the_same_in_pcre(&self) -> bool {
+        Regex::new(PLAIN).is_ok_and(|plain| plain.is_match(self.written.as_bytes()))
+    }
 }
 
 impl Default for Pattern {
@@ -275,6 +300,15 @@ impl Serialize for Pattern {
 // === impl ApplyTo ===
 
 impl ApplyTo {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            ApplyTo::Queues => "queues",
+            ApplyTo::ClassicQueues => "classic_queues",
+            ApplyTo::QuorumQueues => "quorum_queues",
+            ApplyTo::All => "all",
+        }
+    }
+
     fn fits(self, queue_type: QueueType) -> bool {
         match (self, queue_type) {
             (_, QueueType::Other) => false,

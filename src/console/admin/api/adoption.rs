@@ -21,7 +21,7 @@ use super::{Answered, Api, Asked, json};
 use crate::console::count::count;
 use crate::management::{Adoption, NotAdopted};
 use crate::plain;
-use crate::registry::adoption::{self, Change, Meant, Plan};
+use crate::registry::adoption::{self, Change, Here, Meant, Plan};
 
 const NAMED: usize = 10;
 const TAG: &str =
@@ -136,7 +136,14 @@ impl Api {
         }
         let names = &adoption.names;
         let plan = match adopts {
-            true => adoption::adopt(&policies, &queues, &meant, names),
+            true => {
+                let policies_of_file = adoption.policies.ours();
+                let here = Here {
+                    vhost,
+                    policies: &policies_of_file,
+                };
+                adoption::adopt(&policies, &queues, &meant, names, here)
+            }
             false => adoption::release(&policies, &queues, &meant, names),
         };
         if !dry_run {

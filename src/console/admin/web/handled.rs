@@ -15,7 +15,9 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
     let found = handled(&api, asked).await?;
     let is_to_change = api.adoption.is_some();
     let button = |of: &HandledQueue| match (is_to_change, of.state, of.cause) {
-        (true, "rejects-only", "broker-policy") => moving::plan(&of.queue, "adopt", "Adopt"),
+        (true, "rejects-only", "broker-policy" | "proxy-policy") => {
+            moving::plan(&of.queue, "adopt", "Adopt")
+        }
         (true, _, "adopted") => moving::plan(&of.queue, "release", "Release"),
         _ => html! {},
     };

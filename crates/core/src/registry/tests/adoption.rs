@@ -3,10 +3,12 @@
 use regex::bytes::Regex;
 use serde_json::{Map, Value};
 
+use crate::amqp::ids::Vhost;
 use crate::objects::Names;
 use crate::registry::adoption::{
-    ListedPolicy, ListedQueue, Meant, Plan, Wanted, adopt, release, wanted,
+    Here, ListedPolicy, ListedQueue, Meant, OfFile, Plan, Wanted, adopt, release, wanted,
 };
+use crate::registry::policy::Policies;
 
 use super::words::Line;
 
@@ -49,20 +51,24 @@ impl Lists {
         });
     }
 
-    pub(super) fn plan(&self, line: &Line, names: &Names) -> String {
+    pub(super) fn plan(&self, line: &Line, names: &Names, policies: &Policies) -> String {
+        let here = Here {
+            vhost: &Vhost::ROOT,
+            policies,
+        };
         let meant = match (line.text("queue"), line.text("all")) {
             (Some(queue), _) => Meant::Queue(queue),
             (None, all) => Meant::All(Regex::new(&all.unwrap()).unwrap()),
         };
         let plan = match &*line.verb {
-            "adopt" => adopt(&self.policies, &self.queues, &meant, names),
+            "adopt" => adopt(&self.policies, &self.queues, &meant, names, here),
             _ => release(&self.policies, &self.queues, &meant, names),
         };
         shown(&plan)
     }
 
-    pub(super) fn followed(&self, names: &Names) -> String {
-        let lines = wanted(&self.policies, names)
+    pub(super) fn followed(&self, names: &Names, file: OfFile<'_>) -> String {
+        let lines = wanted(&self.policies, names, file)
             .into_iter()
             .map(|wanted| match wanted {
                 Wanted::Keep { ours, is_new: true } => format!("put {}", policy(&ours)),

@@ -6,7 +6,7 @@ use crate::dead_letter::Target;
 use crate::dead_letter::retries::{Counts, OnCrash, RetryType};
 use crate::machine::Fallback;
 use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
-use crate::registry::adoption;
+use crate::registry::adoption::{self, OfFile};
 use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
 use crate::registry::broker_policy::BrokerPolicies;
 use crate::registry::handling::Circumstances;
@@ -50,6 +50,8 @@ pub(super) fn bytes(text: &[u8]) -> String {
 struct Scene {
     names: Names,
     policies: Vec<Policy>,
+    /// Of the file before it was read again.
+    policies_before: Vec<Policy>,
     /// Lines that say them.
     broker_policies: Vec<Line>,
     /// The same of an earlier reading.
@@ -73,6 +75,7 @@ impl Scene {
                 Err(bad) => return Some(bad.to_string()),
             },
             "policy" => match policy(&line) {
+                Ok(policy) if line.flag("before") => self.policies_before.push(policy),
                 Ok(policy) => self.policies.push(policy),
                 Err(bad) => return Some(bad.to_string()),
             },
@@ -138,14 +141,21 @@ impl Scene {
                 says.unwrap_or("fine").to_owned()
             }
             "match" => self.matching(line),
-            "adopt" | "release" => self.lists.plan(line, &self.names),
+            "adopt" | "release" => self.lists.plan(line, &self.names, &self.policies()),
             "ended" => {
                 let before = brokers::read(&self.before);
                 let now = self.live.brokers();
                 let ended = adoption::ended(&before, &now, queue(line), &self.names);
                 ended.map_or("no".to_owned(), |(ours, by)| format!("{ours}, by {by}"))
             }
-            "follow" => self.lists.followed(&self.names),
+            "follow" => {
+                let before = Policies::new(self.policies_before.clone());
+                let file = OfFile {
+                    now: &self.policies(),
+                    before: &before,
+                };
+                self.lists.followed(&self.names, file)
+            }
             "begins" => self.begins(line.alone()),
             "generated" => bytes(&generated::start(&self.arguments, self.version)),
             "wanted" => self.wanted(line),
