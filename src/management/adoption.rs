@@ -234,7 +234,7 @@ impl Follower {
             if !self.adoption.hub.is_open(&vhost) {
                 continue;
             }
-            let carried_out = self.carry_out(&vhost, &wanted).await;
+            let carried_out = self.carry_out(&vhost, &wanted, file).await;
             if let Err(why) = carried_out {
                 let times = self
                     .failed
@@ -258,7 +258,12 @@ impl Follower {
     }
 
     /// Whether something was changed.
-    async fn carry_out(&self, vhost: &Vhost, wanted: &Wanted) -> Result<bool, String> {
+    async fn carry_out(
+        &self,
+        vhost: &Vhost,
+        wanted: &Wanted,
+        file: OfFile<'_>,
+    ) -> Result<bool, String> {
         let text = |error: NoAnswer| error.to_string();
         if let Wanted::Keep { ours, .. } | Wanted::Stuck(ours, _) = wanted
             && let Some(missing) = self.adoption.ensure(vhost, [ours].into_iter()).await
@@ -269,14 +274,14 @@ impl Follower {
             Wanted::Keep { is_new: false, .. } => Ok(false),
             wanted if self.done.contains(wanted) => Ok(true),
             Wanted::Keep { ours, .. } => {
-                let changed = self.change(wanted).await.map_err(text)?;
+                let changed = self.change(vhost, wanted, file).await.map_err(text)?;
                 if changed {
                     info!(%vhost, policy = %ours.name, "a policy of the proxy follows the one that it was made from");
                 }
                 Ok(changed)
             }
             Wanted::Delete(ours) => {
-                let changed = self.change(wanted).await.map_err(text)?;
+                let changed = self.change(vhost, wanted, file).await.map_err(text)?;
                 if changed {
                     info!(%vhost, policy = %ours.name, "a policy of the proxy is deleted: the one that it was made from is gone, or names no dead-letter exchange");
                 }
@@ -286,13 +291,27 @@ impl Follower {
         }
     }
 
-    async fn change(&self, wanted: &Wanted) -> Result<bool, NoAnswer> {
-        let changing = self.adoption.api.ask(async |mut api| match wanted {
-            Wanted::Keep { ours, .. } => put(&mut api, ours).await,
-            Wanted::Delete(ours) => api.delete(&path(ours)).await,
-            Wanted::Stuck(..) => Ok(()),
+    /// False: not wanted any more. What was read may be old by now, since others were carried out,
+    /// or an intake exchange took its time: a policy that was released meanwhile would come back.
+    async fn change(
+        &self,
+        vhost: &Vhost,
+        wanted: &Wanted,
+        file: OfFile<'_>,
+    ) -> Result<bool, NoAnswer> {
+        let Adoption { api, names, .. } = &self.adoption;
+        let of = percent_encode(vhost, NON_ALPHANUMERIC).to_string();
+        let changing = api.ask(async |mut api| {
+            let newer: Vec<ListedPolicy> = api.get(format!("policies/{of}")).await?;
+            let is_still = adoption::is_still(wanted, &newer, names, file);
+            match wanted {
+                Wanted::Keep { ours, .. } if is_still => put(&mut api, ours).await?,
+                Wanted::Delete(ours) if is_still => api.delete(&path(ours)).await?,
+                _ => {}
+            }
+            Ok(is_still)
         });
-        changing.await.map(|()| true)
+        changing.await
     }
 
     /// Says which adoptions a change of policies has ended.

@@ -15,6 +15,8 @@ class Cable:
         self.passes.set()
         self.connections = 0
         """So many were opened."""
+        self.held, self.has_held, self.goes_on = None, threading.Event(), threading.Event()
+        """With these bytes a request is held back, with all that follow it, until it goes on."""
         self._open(listen())
 
     def _open(self, listener):
@@ -45,15 +47,19 @@ class Cable:
                 continue
             self.connections += 1
             self._ends += [proxy, broker]
-            for source, sink, passes in ((proxy, broker, None), (broker, proxy, self.passes)):
-                threading.Thread(target=pump, args=(source, sink, passes), daemon=True).start()
+            for source, sink, waits in ((proxy, broker, self._hold), (broker, proxy, lambda _: self.passes.wait())):
+                threading.Thread(target=pump, args=(source, sink, waits), daemon=True).start()
+
+    def _hold(self, request):
+        if self.held and self.held in request:
+            self.has_held.set()
+            self.goes_on.wait()
 
 
-def pump(source, sink, passes=None):
+def pump(source, sink, waits=lambda _: None):
     with contextlib.suppress(OSError):
         while data := source.recv(1 << 16):
-            if passes:
-                passes.wait()
+            waits(data)
             sink.sendall(data)
     for end in (source, sink):
         _hang_up(end)

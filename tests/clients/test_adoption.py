@@ -5,12 +5,15 @@ import json
 import signal
 import subprocess
 import time
+import types
+import urllib.parse
 import urllib.request
 
 import pytest
 
+from cable import Cable
 from console import answer, command, management, of_vhost, quoted, typed
-from lab import DEADLINE, until
+from lab import DEADLINE, Via, until
 from scene import INTAKE, PARKED, PREFIX, broker_policy, one_of, policies, user
 
 OURS = f"{PREFIX}.adopted/target"
@@ -333,3 +336,63 @@ def test_a_policy_of_the_proxy_is_adopted_where_the_broker_has_none(own, tmp_pat
     finally:
         for name in ours(own):
             own.via.broker.clear_policy(own.via.vhost, name)
+
+
+def cabled(own):
+    """A cable to the management API, and the `management-url` at its near end."""
+    url = urllib.parse.urlsplit(management(own.via))
+    cable = Cable((url.hostname, url.port))
+    return cable, url._replace(netloc="%s:%s@%s:%d" % (url.username, url.password, *cable.address)).geturl()
+
+
+@pytest.mark.parametrize("has_put", [False, True], ids=["before the policy", "behind the policy"])
+def test_a_proxy_that_is_killed_within_an_adoption_leaves_all_or_nothing(adopting, tmp_path, has_put):
+    own = adopting
+    cable, url = cabled(own)
+    killed = own.another(tmp_path / "killed", management_url=url)
+    try:
+        with own.begin(ttl=10):
+            at_killed = types.SimpleNamespace(via=Via(own.via.broker, killed, own.via.vhost))
+            if not has_put:
+                cable.held = b"PUT "
+            running = subprocess.Popen(**typed(at_killed, "adopt", own.source, "--approve", group="queues"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            until(lambda: ours(own) if has_put else cable.has_held.is_set(), "the step")
+            killed.kill()
+            running.wait(DEADLINE)
+            assert f"{PREFIX}/{own.dlx}" in own.via.broker.exchanges(own.via.vhost)
+            assert list(ours(own)) == [OURS] * has_put
+            own.publish("", own.source, b"first")
+            assert dead(own).body == b"first" and bool(through_the_proxy(own, "expired")) == has_put
+            said = queues(own, "adopt", own.source, "--approve")
+            assert ("adopts it already" if has_put else "Done: policy") in said and list(ours(own)) == [OURS]
+            before = through_the_proxy(own, "expired") or 0
+            own.publish("", own.source, b"second")
+            assert dead(own).body == b"second" and through_the_proxy(own, "expired") == before + 1
+            queues(own, "release", own.source, "--approve")
+            assert not ours(own)
+    finally:
+        killed.kill()
+        cable.cut()
+
+
+def test_a_policy_that_another_proxy_releases_does_not_come_back(adopting, tmp_path):
+    """The other one has read that it has to follow, and is held before it does."""
+    own = adopting
+    cable, url = cabled(own)
+    with own.begin():
+        queues(own, "adopt", own.source, "--approve")
+        own.restart()  # this one follows nothing
+        late = own.another(tmp_path / "late", management_url=url)
+        try:
+            cable.held = f"GET /api/policies/{quoted(own.via.vhost)}".encode()
+            own.via.broker.set_policy(own.via.vhost, "target", PATTERN, {"dead-letter-exchange": own.dlx, "message-ttl": 50}, 4)
+            until(cable.has_held.is_set, "it is about to follow", deadline=25)
+            own.via.broker.clear_policy(own.via.vhost, OURS)
+            cable.has_held.clear()
+            cable.held = b"GET /api/policies HTTP"
+            cable.goes_on.set()
+            until(cable.has_held.is_set, "its next reading", deadline=25)
+            assert not ours(own)
+        finally:
+            late.stop()
+            cable.cut()

@@ -286,6 +286,11 @@ pub fn wanted(policies: &[ListedPolicy], names: &Names, file: OfFile<'_>) -> Vec
     each.collect()
 }
 
+/// Whether this is still to be done by a newer reading, when another proxy may have adopted or released since.
+pub fn is_still(wanted: &Wanted, newer: &[ListedPolicy], names: &Names, file: OfFile<'_>) -> bool {
+    self::wanted(newer, names, file).contains(wanted)
+}
+
 /// The policy of ours that a queue had, and another one that it has now: not the one that ours was
 /// made from.
 pub fn ended(

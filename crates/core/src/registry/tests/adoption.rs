@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::amqp::ids::Vhost;
 use crate::objects::Names;
 use crate::registry::adoption::{
-    Here, ListedPolicy, ListedQueue, Meant, OfFile, Plan, Wanted, adopt, release, wanted,
+    Here, ListedPolicy, ListedQueue, Meant, OfFile, Plan, Wanted, adopt, is_still, release, wanted,
 };
 use crate::registry::policy::Policies;
 
@@ -24,6 +24,8 @@ const KEYS: [(&str, &str); 5] = [
 #[derive(Default)]
 pub(super) struct Lists {
     policies: Vec<ListedPolicy>,
+    /// Of a newer reading.
+    newer: Vec<ListedPolicy>,
     queues: Vec<ListedQueue>,
 }
 
@@ -31,7 +33,11 @@ impl Lists {
     /// `listed-policy NAME [pattern=] [apply-to=] [priority=] [exchange=] [key=] …`
     pub(super) fn policy(&mut self, line: &Line) {
         let text = |name, or: &str| line.text(name).unwrap_or(or.to_owned());
-        self.policies.push(ListedPolicy {
+        let list = match &*line.verb {
+            "newer-policy" => &mut self.newer,
+            _ => &mut self.policies,
+        };
+        list.push(ListedPolicy {
             vhost: text("vhost", "/"),
             name: alone(line),
             pattern: text("pattern", ".*"),
@@ -67,9 +73,11 @@ impl Lists {
         shown(&plan)
     }
 
-    pub(super) fn followed(&self, names: &Names, file: OfFile<'_>) -> String {
+    pub(super) fn followed(&self, line: &Line, names: &Names, file: OfFile<'_>) -> String {
+        let newer = line.flag("with-newer").then_some(&self.newer);
         let lines = wanted(&self.policies, names, file)
             .into_iter()
+            .filter(|wanted| newer.is_none_or(|newer| is_still(wanted, newer, names, file)))
             .map(|wanted| match wanted {
                 Wanted::Keep { ours, is_new: true } => format!("put {}", policy(&ours)),
                 Wanted::Keep { ours, .. } => format!("keep {}", ours.name),

@@ -89,7 +89,7 @@ impl Scene {
             "unread" => self.live.set_brokers(BrokerPolicies::unread()),
             "version" => self.version = Version::parse(line.alone()),
             "declare" => self.arguments = line.arguments(),
-            "listed-policy" => self.lists.policy(&line),
+            "listed-policy" | "newer-policy" => self.lists.policy(&line),
             "listed-queue" => self.lists.queue(&line),
             _ => return Some(self.answer(&line, text)),
         }
@@ -154,7 +154,7 @@ impl Scene {
                     now: &self.policies(),
                     before: &before,
                 };
-                self.lists.followed(&self.names, file)
+                self.lists.followed(line, &self.names, file)
             }
             "begins" => self.begins(line.alone()),
             "generated" => bytes(&generated::start(&self.arguments, self.version)),
