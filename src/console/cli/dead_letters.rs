@@ -59,10 +59,10 @@ pub struct Handled {
     pub what: Option<Adoption>,
 }
 
-/// What to do with queues whose dead-letter exchange comes from a policy of the broker.
+/// What to do with queues whose dead-letter exchange comes from a policy.
 #[derive(Debug, Subcommand)]
 pub enum Adoption {
-    /// Hand all dead letters of queues to the proxy at once, if a policy of the broker names their dead-letter exchange
+    /// Hand all dead letters of queues to the proxy at once, if a policy names their dead-letter exchange
     #[command(after_help = AFTER_HELP_OF_ADOPTION)]
     Adopt(Adopted),
     /// Give adopted queues back to the broker

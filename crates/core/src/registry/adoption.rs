@@ -1,5 +1,5 @@
 //! Adoption: which policies of ours at the broker make queues `full` at once whose dead-letter exchange comes from a policy of the user. (Of those
-//! that are made from a `[[policy]]`: [`by_proxy`].)
+//! that are made from a `[[policy]]`: `by_proxy.rs`.)
 //!
 //! Ours is the user's policy with the intake exchange in the place of the dead-letter exchange, one priority higher. All else is the user's:
 //! - The pattern, the types, and all other keys: only one policy applies to a queue, and only if its type knows all of the keys.
@@ -384,8 +384,8 @@ pub fn adopt(
     plan
 }
 
-/// Policies of ours to delete: those that the queues that are meant have. With a pattern also those
-/// that no queue has.
+/// Policies of ours to delete: those that the queues that are meant have, or will have in a moment, as
+/// they still have the user's below it. With a pattern also those that no queue has.
 pub fn release(
     policies: &[ListedPolicy],
     queues: &[ListedQueue],
@@ -397,7 +397,10 @@ pub fn release(
         let Some(source) = ours.source(names) else {
             continue;
         };
-        let has_it = |queue: &&ListedQueue| queue.policy.as_deref() == Some(&ours.name);
+        let has_it = |queue: &&ListedQueue| {
+            let policy = queue.policy.as_deref();
+            policy.is_some_and(|name| name == ours.name || source == Source::Broker(name))
+        };
         let mine: Vec<_> = queues.iter().filter(has_it).collect();
         let is_meant = mine.iter().any(|queue| meant.is(&queue.name));
         if is_meant || mine.is_empty() && matches!(meant, Meant::All(_)) {
@@ -413,15 +416,11 @@ pub fn release(
             });
         }
     }
-    for queue in queues.iter().filter(|queue| meant.is(&queue.name)) {
-        let is_ours = |name: &String| {
-            policies
-                .iter()
-                .any(|policy| policy.name == *name && policy.is_ours(names))
-        };
-        if matches!(meant, Meant::Queue(_)) && !queue.policy.as_ref().is_some_and(is_ours) {
-            plan.leave(Refusal::NotAdopted, &queue.name);
-        }
+    if let Meant::Queue(name) = meant
+        && plan.changes.is_empty()
+        && queues.iter().any(|queue| queue.name == *name)
+    {
+        plan.leave(Refusal::NotAdopted, name);
     }
     plan
 }

@@ -87,7 +87,7 @@ struct SomeQueues {
     first: Vec<String>,
 }
 
-/// Hands over queues whose dead-letter exchange comes from a policy of the broker: the proxy then handles all of their dead letters.
+/// Hands over queues whose dead-letter exchange comes from a policy: the proxy then handles all of their dead letters.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/queues/adopt", tag = "queues", params(("vhost" = String, Path, description = "The vhost"), Adopting), responses((status = OK, body = Adopted)))]
 pub(super) async fn adopt(State(api): State<Api>, asked: Asked) -> Answered {
     json(&api.adopted(asked, true).await?)
