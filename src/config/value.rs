@@ -10,7 +10,9 @@ use serde::de::DeserializeOwned;
 use serde::de::value::StrDeserializer;
 
 use crate::amqp::ids::ShortStr;
+use crate::dead_letter::grid::Jitter;
 use crate::dead_letter::retries::RetryType;
+use crate::dead_letter::schedule::Schedule;
 use crate::descriptors::Clients;
 use crate::net::ports::At;
 use crate::objects::Names;
@@ -122,6 +124,14 @@ pub(super) fn delay(which: &'static str) -> impl Fn(&str) -> Result<u32, String>
         Ok(millis) if millis > 0 => Ok(millis),
         _ => Err(no_delay(&hidden(text), which)),
     }
+}
+
+pub(super) fn delays(text: &str) -> Result<Schedule, String> {
+    Schedule::parse(text).ok_or_else(|| Schedule::MUST.to_owned())
+}
+
+pub(super) fn jitter(text: &str) -> Result<Option<Jitter>, String> {
+    Jitter::parse(text).ok_or_else(|| "write a number from 0 to 1, like 0.2".to_owned())
 }
 
 /// Refused in RabbitMQ's words.

@@ -138,6 +138,16 @@ fn what_does_less_than_it_seems_to_is_said() {
             "delayed-retry-multiplier = 2",
             "without a delayed-retry-min",
         ),
+        (
+            "",
+            "delayed-retry-jitter = 0.2",
+            "without a delayed-retry-min",
+        ),
+        (
+            "",
+            "delayed-retry-delays = [\"1s\"]\ndelayed-retry-jitter = 0.2",
+            "too small",
+        ),
         ("", "on-crash = \"count-all\"", "count nothing without"),
     ] {
         let said = definition(of, set);
@@ -150,6 +160,10 @@ fn what_does_less_than_it_seems_to_is_said() {
         // Retries are the proxy's in this mode, too.
         ("mode = \"rejects-only\"", "delayed-retry-min = 9"),
         ("", "on-crash = \"count-all\"\ndelivery-limit = 3"),
+        (
+            "",
+            "delayed-retry-delays = \"1m,500\"\ndelayed-retry-jitter = 0.5",
+        ),
         ("mode = \"rejects-only\"\nlenient = [\"x-message-ttl\"]", ""),
     ] {
         assert_eq!(definition(of, set), [], "{of} {set}");
@@ -180,7 +194,7 @@ fn what_does_less_than_it_seems_to_is_said() {
 fn what_is_printed_reads_back_as_the_same() {
     let file = File::new(
         "printed",
-        "memory = \"2GiB\"\nvhosts = [\"a\\nmode = 3\", \"/\"]\ngive-up-after = \"1m 30s\"\nmanagement-url = \"http://host:15672\"\n[[policy]]\nname = \"a\"\npattern = 'x'\nmode = \"rejects-only\"\n",
+        "memory = \"2GiB\"\nvhosts = [\"a\\nmode = 3\", \"/\"]\ngive-up-after = \"1m 30s\"\nmanagement-url = \"http://host:15672\"\n[[policy]]\nname = \"a\"\npattern = 'x'\nmode = \"rejects-only\"\n[policy.definition]\ndelayed-retry-delays = [\"90s\", 7, \"8 days\"]\ndelayed-retry-jitter = 0.25\n",
     );
     let config = Config::load(&sources(
         Some(&file),

@@ -6,9 +6,11 @@ use super::super::Config;
 use super::super::gone;
 use super::super::raw::{POLICY, WRITE_POLICY, nearest};
 use super::super::value::{
-    SHORTSTR, delay, lenient, number, pattern, retry_type, shortstr, word, yes_or_no,
+    SHORTSTR, delay, delays, jitter, lenient, number, pattern, retry_type, shortstr, word,
+    yes_or_no,
 };
-use super::{Checker, place, shown};
+use super::{Checker, place, shown, text};
+use crate::dead_letter::schedule::Schedule;
 use crate::registry::lenient::Lenient;
 use crate::registry::policy::{Definition, Mode, Policy};
 use crate::registry::said_retries::SaidRetries;
@@ -123,10 +125,24 @@ impl Checker {
                 "delayed-retry-multiplier",
                 number(1..=u32::MAX),
             ),
+            delayed_retry_delays: self.schedule(table),
+            delayed_retry_jitter: self.field(table, "delayed-retry-jitter", jitter).flatten(),
             delivery_limit: self.field(table, "delivery-limit", number(-1..=i32::MAX)),
             delivery_limit_counts: self.field(table, "delivery-limit-counts", word),
             on_crash: self.field(table, "on-crash", word),
         }
+    }
+
+    /// A list, or one text with commas, as in the argument of a queue.
+    fn schedule(&mut self, table: &mut Table) -> Option<Schedule> {
+        let key = "delayed-retry-delays";
+        let mut value = table.take(key)?;
+        if let ValueKind::Array(items) = &value.kind {
+            let items = items.iter().map(|item| text(item).unwrap_or_default());
+            let items: Vec<_> = items.collect();
+            value.kind = ValueKind::String(items.join(","));
+        }
+        self.parse(&table.name_of(key), &value, true, delays)
     }
 
     fn table(&mut self, path: &'static str, value: &Value) -> Option<Table> {

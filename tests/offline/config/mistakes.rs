@@ -123,6 +123,30 @@ fn what_the_broker_cannot_know_is_no_definition_of_a_native_queue() {
 }
 
 #[test]
+fn delays_that_cannot_be_kept_are_mistakes() {
+    let said = |definition: &str| {
+        let policy = "[[policy]]\nname = \"a\"\npattern = 'x'\n[policy.definition]\n";
+        mistakes_of_file("delays", &[policy, definition].concat())
+    };
+    let all = [
+        "delayed-retry-delays = []",
+        "delayed-retry-delays = [\"10s\", 0]",
+        "delayed-retry-delays = [[\"10s\"]]",
+        "delayed-retry-delays = \"10 parsecs\"",
+        "delayed-retry-jitter = 1.5",
+        "delayed-retry-delays = [\"10s\"]\ndelayed-retry-max = 1000",
+    ];
+    insta::assert_snapshot!(all.map(said).join("\n"), @r#"
+    dlx-proxy.toml:5: policy.definition.delayed-retry-delays = "": must be 1 to 32 delays above 0, such as "10s", "1m 30s" or 500 (milliseconds)
+    dlx-proxy.toml:5: policy.definition.delayed-retry-delays = "10s,0": must be 1 to 32 delays above 0, such as "10s", "1m 30s" or 500 (milliseconds)
+    dlx-proxy.toml:5: policy.definition.delayed-retry-delays = "": must be 1 to 32 delays above 0, such as "10s", "1m 30s" or 500 (milliseconds)
+    dlx-proxy.toml:5: policy.definition.delayed-retry-delays = "10 parsecs": must be 1 to 32 delays above 0, such as "10s", "1m 30s" or 500 (milliseconds)
+    dlx-proxy.toml:5: policy.definition.delayed-retry-jitter = "1.5": write a number from 0 to 1, like 0.2
+    dlx-proxy.toml:4: policy.definition: delayed-retry-delays has each delay, so leave out delayed-retry-min, delayed-retry-max and delayed-retry-multiplier
+    "#);
+}
+
+#[test]
 fn names_are_as_long_as_amqp_lets_them_be() {
     let long = "x".repeat(256);
     let of_policy = |key: &str| {

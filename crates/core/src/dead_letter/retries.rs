@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::grid::{self, Jitter};
+use super::schedule::Schedule;
+
 pub const LONGEST_DELAY: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +58,7 @@ pub struct Attempts {
     pub failed: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retries {
     pub back_off: Option<BackOff>,
     /// After this many returns the next one is the message's death. `None`: no limit.
@@ -64,13 +67,22 @@ pub struct Retries {
     pub on_crash: OnCrash,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackOff {
     pub after: RetryType,
-    pub min: Duration,
-    pub max: Duration,
-    /// 1: constant; 2 and more: factor per return; `None`: linear, like RabbitMQ 4.3.
-    pub multiplier: Option<u32>,
+    pub delays: Delays,
+    pub jitter: Option<Jitter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delays {
+    Growing {
+        min: Duration,
+        max: Duration,
+        /// 1: constant; 2 and more: factor per return; `None`: linear, like RabbitMQ 4.3.
+        multiplier: Option<u32>,
+    },
+    Listed(Schedule),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,8 +150,14 @@ impl Attempts {
 // === impl Retries ===
 
 impl Retries {
-    /// `before`: earlier returns. The limit takes precedence, as in RabbitMQ.
-    pub fn decide(&self, before: Attempts, returned: Returned) -> Decision {
+    pub fn has_jitter(&self) -> bool {
+        let back_off = self.back_off.as_ref();
+        back_off.is_some_and(|back_off| back_off.jitter.is_some())
+    }
+
+    /// `before`: earlier returns. The limit takes precedence, as in RabbitMQ. `draw`: chooses where
+    /// the jitter leaves a choice.
+    pub fn decide(&self, before: Attempts, returned: Returned, draw: u64) -> Decision {
         let now = before.and(returned);
         let counts = match (self.counts, returned) {
             (Counts::All, _) | (Counts::Failed, Returned::ByReject) => true,
@@ -150,8 +168,14 @@ impl Retries {
         if limit.is_some_and(|limit| counted > limit) {
             return Decision::Dies;
         }
-        match self.back_off.filter(|back_off| back_off.delays(returned)) {
-            Some(back_off) => Decision::Back(back_off.delay(counted), now),
+        let back_off = self.back_off.as_ref();
+        match back_off.filter(|back_off| back_off.delays(returned)) {
+            Some(back_off) => {
+                let delay = back_off.delay(counted);
+                let jitter = back_off.jitter;
+                let spread = jitter.map_or(delay, |jitter| grid::spread(delay, jitter, draw));
+                Decision::Back(spread, now)
+            }
             None if limit.is_some() => Decision::Back(Duration::ZERO, now),
             None => Decision::Native,
         }
@@ -175,11 +199,25 @@ impl BackOff {
     /// `count`: number of this return. 4.3 counts failures alone, so after nacks the delay is
     /// always the shortest.
     fn delay(&self, count: u64) -> Duration {
-        let steps = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
-        let factor = match self.multiplier {
-            None => steps,
-            Some(multiplier) => multiplier.saturating_pow(steps - 1),
-        };
-        self.min.saturating_mul(factor).min(self.max)
+        match &self.delays {
+            Delays::Listed(schedule) => schedule.delay(count),
+            Delays::Growing {
+                min,
+                max,
+                multiplier,
+            } => {
+                let steps = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+                let factor = match multiplier {
+                    None => steps,
+                    Some(multiplier) => multiplier.saturating_pow(steps - 1),
+                };
+                min.saturating_mul(factor).min(*max)
+            }
+        }
+    }
+
+    /// Whether this jitter makes one of the first delays longer.
+    pub fn spreads(&self, jitter: Jitter) -> bool {
+        (1..=Schedule::MOST as u64).any(|count| grid::spreads(self.delay(count), jitter))
     }
 }

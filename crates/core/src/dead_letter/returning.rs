@@ -37,6 +37,8 @@ pub struct Return<'a> {
     /// It fits a frame, including its table.
     pub fits: bool,
     pub by_exchange: Option<&'a ShortStr>,
+    /// Differs for each return, as far as it can: which of the delays within the jitter it gets.
+    pub draw: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +56,7 @@ pub fn give_back(
     own_user: &[u8],
     now: Wall,
 ) -> Option<Disposal> {
-    match retries.decide(of.attempts, of.returned) {
+    match retries.decide(of.attempts, of.returned, of.draw) {
         Decision::Native => None,
         Decision::Back(..) if !of.fits => Some(dies(&of.death, lookup, rules, now)),
         Decision::Dies => Some(dies(&of.death, lookup, rules, now)),

@@ -2,7 +2,7 @@
 //!
 //! Each holds messages for one delay, so that the first that came is the first whose time is over, and none hides another. They are made when the
 //! first message wants them, on the channel on which it is published, and never deleted: a quorum queue that expires takes its messages with it
-//! (S11.7). Any client can ask for any delay, so there are only those of a grid: a delay is rounded up to the next one, by a quarter at most.
+//! (S11.7). Any client can ask for any delay, so there are only those of a [`grid`].
 //!
 //! A message can come back too soon where two proxies have clocks that differ, or one was set back. What is left of its delay then is rounded up, too.
 
@@ -15,7 +15,7 @@ use crate::amqp::reply;
 use crate::amqp::reply_code::RESOURCE_LOCKED;
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::Dialect;
-use crate::dead_letter::retries::LONGEST_DELAY;
+use crate::dead_letter::grid;
 use crate::machine::{Cause, Publication, Purpose};
 use crate::objects::{Names, OwnObject};
 use crate::registry::existing_delays::ExistingDelays;
@@ -28,23 +28,6 @@ const BIND_NO_WAIT: u8 = 1;
 const DELIVERY_LIMIT: &[u8] = b"x-delivery-limit";
 /// No limit: messages in a delay queue are not delivered (S1.4).
 const NO_DELIVERY_LIMIT: i64 = -1;
-/// The grid within one unit, in hundredths. Each step is at most a quarter longer than the one
-/// before.
-const STEPS: [u64; 23] = [
-    100, 125, 150, 175, 200, 250, 300, 350, 400, 500, 600, 700, 800, 1000, 1200, 1500, 1750, 2000,
-    2500, 3000, 3500, 4000, 5000,
-];
-/// Each unit in milliseconds, and where the next one begins: 10 ms, 100 ms, seconds, minutes,
-/// hours, days.
-const UNITS: [(u64, u64); 6] = [
-    (10, 10),
-    (100, 10),
-    (1000, 60),
-    (60_000, 60),
-    (3_600_000, 24),
-    (86_400_000, 8),
-];
-
 #[derive(Debug)]
 pub(super) struct Delays {
     names: Names,
@@ -181,20 +164,7 @@ impl Delays {
 }
 
 fn key(delay: Duration) -> ShortStr {
-    ShortStr::new(on_grid(delay).to_string()).expect("a number is short")
-}
-
-/// The next delay of the grid, in milliseconds. Only a changed clock makes longer delays than the
-/// longest: such a message comes back and is delayed again.
-fn on_grid(delay: Duration) -> u64 {
-    let steps_of = |(unit, end): (u64, u64)| {
-        let steps = STEPS.iter().take_while(move |step| **step < 100 * end);
-        steps.map(move |step| (unit * step).div_ceil(100))
-    };
-    let mut grid = UNITS.into_iter().flat_map(steps_of);
-    let wanted = delay.min(LONGEST_DELAY).as_millis();
-    let next = grid.find(|step| u128::from(*step) >= wanted);
-    next.expect("seven days are on the grid")
+    ShortStr::new(grid::next(delay).to_string()).expect("a number is short")
 }
 
 fn millis(key: &ShortStr) -> Option<u64> {

@@ -188,7 +188,7 @@ impl Circumstances<'_> {
         if self.names.is_ours(name) || queue_type == QueueType::Other {
             return None;
         }
-        let said = declared.retries;
+        let said = declared.retries.clone();
         let retries = self.policies.retries(queue, said, self.mode, self.version);
         let retries = retries.is_some();
         let asked = known.asked().filter(|_| told.is_none());

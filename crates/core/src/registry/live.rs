@@ -95,7 +95,7 @@ impl LivePolicies {
         }
         let policy = ours.matching(queue);
         let mode = policy.and_then(|policy| policy.mode).unwrap_or(mode);
-        let by_policy = policy.map(|policy| policy.definition.retries);
+        let by_policy = policy.map(|policy| policy.definition.retries.clone());
         let overrules = policy.is_some_and(|policy| policy.overrules_arguments);
         match mode {
             Mode::Off => None,

@@ -8,7 +8,11 @@ use serde::Serialize;
 
 use crate::amqp::table::{Table, Value};
 use crate::amqp::version::Version;
-use crate::dead_letter::retries::{BackOff, Counts, LONGEST_DELAY, OnCrash, Retries, RetryType};
+use crate::dead_letter::grid::Jitter;
+use crate::dead_letter::retries::{
+    BackOff, Counts, Delays, LONGEST_DELAY, OnCrash, Retries, RetryType,
+};
+use crate::dead_letter::schedule::Schedule;
 use crate::objects::QueueType;
 
 use super::broker_policy::least;
@@ -17,22 +21,25 @@ const TYPE: &[u8] = b"x-delayed-retry-type";
 const MIN: &[u8] = b"x-delayed-retry-min";
 const MAX: &[u8] = b"x-delayed-retry-max";
 const MULTIPLIER: &[u8] = b"x-delayed-retry-multiplier";
+const DELAYS: &[u8] = b"x-delayed-retry-delays";
 const LIMIT: &[u8] = b"x-delivery-limit";
 const COUNTS: &[u8] = b"x-delivery-limit-counts";
 
 /// Removed for classic queues: the broker refuses them, or will from 4.3 on (S11.1, S11.2).
-const OF_QUORUM_QUEUES: [&[u8]; 6] = [TYPE, MIN, MAX, MULTIPLIER, LIMIT, COUNTS];
+const OF_QUORUM_QUEUES: [&[u8]; 7] = [TYPE, MIN, MAX, MULTIPLIER, DELAYS, LIMIT, COUNTS];
 
-/// For a maximum or multiplier without a minimum.
-const MIN_IS_MISSING: &str =
-    "delayed-retry-max and delayed-retry-multiplier delay nothing without a delayed-retry-min";
+/// For a maximum, multiplier or jitter without a delay.
+const DELAY_IS_MISSING: &str = "delayed-retry-max, delayed-retry-multiplier and delayed-retry-jitter delay nothing without a delayed-retry-min or delayed-retry-delays";
 /// For counting options without a limit or delay.
-const NOTHING_COUNTS: &str = "on-crash and delivery-limit-counts count nothing without a delivery-limit or a delayed-retry-min";
+const NOTHING_COUNTS: &str =
+    "on-crash and delivery-limit-counts count nothing without a delivery-limit or a delay";
+const NOTHING_SPREADS: &str = "delayed-retry-jitter is too small: from none of these delays it reaches the next one for which there is a delay queue; 0.6 always does";
+const TWO_SCHEDULES: &str = "delayed-retry-delays has each delay, so leave out delayed-retry-min, delayed-retry-max and delayed-retry-multiplier";
 
 /// The default limit with delays, as for quorum queues of RabbitMQ 4.x.
 const DEFAULT_LIMIT: u64 = 20;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct SaidRetries {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,9 +48,14 @@ pub struct SaidRetries {
     pub delayed_retry_min: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delayed_retry_max: Option<u32>,
-    /// See [`BackOff::multiplier`].
+    /// See [`Delays::Growing`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delayed_retry_multiplier: Option<u32>,
+    /// In place of the three before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delayed_retry_delays: Option<Schedule>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delayed_retry_jitter: Option<Jitter>,
     /// Negative: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_limit: Option<i32>,
@@ -67,7 +79,9 @@ impl SaidRetries {
             number.filter(|number| *number > 0)
         };
         let min = number(MIN);
-        let unusable = min.is_some_and(|min| positive(min).is_none());
+        let delays = value(DELAYS).map(schedule);
+        let unusable = min.is_some_and(|min| positive(min).is_none())
+            || delays.as_ref().is_some_and(Option::is_none);
         SaidRetries {
             delayed_retry_type: match word(TYPE) {
                 _ if unusable => Some(RetryType::Disabled),
@@ -77,6 +91,7 @@ impl SaidRetries {
             delayed_retry_min: min.and_then(positive),
             delayed_retry_max: number(MAX).and_then(positive),
             delayed_retry_multiplier: number(MULTIPLIER).and_then(positive),
+            delayed_retry_delays: delays.flatten(),
             delivery_limit: value(LIMIT)
                 .and_then(Value::as_integer)
                 .map(|limit| i32::try_from(limit.max(-1)).unwrap_or(i32::MAX)),
@@ -85,7 +100,8 @@ impl SaidRetries {
                 Some(b"all") => Some(Counts::All),
                 Some(_) | None => None,
             },
-            // That only a policy can say.
+            // What only a policy can say.
+            delayed_retry_jitter: None,
             on_crash: None,
         }
     }
@@ -95,22 +111,39 @@ impl SaidRetries {
     }
 
     pub fn does_nothing(&self) -> Option<&'static str> {
-        let delays = self.delayed_retry_min.is_some()
-            && self.delayed_retry_type != Some(RetryType::Disabled);
-        let counts = delays || self.delivery_limit.is_some_and(|limit| limit >= 0);
-        if !delays && (self.delayed_retry_max.is_some() || self.delayed_retry_multiplier.is_some())
-        {
-            return Some(MIN_IS_MISSING);
+        let back_off = self.clone().retries().and_then(|of| of.back_off);
+        let counts = back_off.is_some() || self.delivery_limit.is_some_and(|limit| limit >= 0);
+        let jitter = self.delayed_retry_jitter;
+        let of_delays = [self.delayed_retry_max, self.delayed_retry_multiplier];
+        if back_off.is_none() && (jitter.is_some() || of_delays.iter().any(Option::is_some)) {
+            return Some(DELAY_IS_MISSING);
+        }
+        let spreads = |jitter| back_off.as_ref().is_some_and(|of| of.spreads(jitter));
+        if jitter.is_some_and(|jitter| !spreads(jitter)) {
+            return Some(NOTHING_SPREADS);
         }
         let counted = self.on_crash.is_some() || self.delivery_limit_counts.is_some();
         (!counts && counted).then_some(NOTHING_COUNTS)
     }
 
-    /// In RabbitMQ's words (`rabbit_quorum_queue:validate_policy`).
+    fn names_delay(&self) -> bool {
+        self.delayed_retry_min.is_some() || self.delayed_retry_delays.is_some()
+    }
+
+    fn grows(&self) -> bool {
+        self.delayed_retry_min.is_some()
+            || self.delayed_retry_max.is_some()
+            || self.delayed_retry_multiplier.is_some()
+    }
+
+    /// In RabbitMQ's words (`rabbit_quorum_queue:validate_policy`), where it has some.
     pub fn contradiction(&self) -> Option<String> {
         let (min, max) = (self.delayed_retry_min, self.delayed_retry_max);
         match (self.delayed_retry_type, min, max) {
-            (Some(kind), None, _) if kind != RetryType::Disabled => {
+            _ if self.delayed_retry_delays.is_some() && self.grows() => {
+                Some(TWO_SCHEDULES.to_owned())
+            }
+            (Some(kind), _, _) if kind != RetryType::Disabled && !self.names_delay() => {
                 let kind = kind.as_str();
                 Some(format!(
                     "delayed-retry-min is required when delayed-retry-type is {kind}"
@@ -123,8 +156,19 @@ impl SaidRetries {
         }
     }
 
-    /// Completes missing keys from `other`.
+    /// Completes missing keys from `other`. A list of delays, or a minimum, replaces the other's.
     fn or(self, other: SaidRetries) -> SaidRetries {
+        let other = match (&self.delayed_retry_delays, self.delayed_retry_min) {
+            (Some(_), _) => SaidRetries {
+                delayed_retry_min: None,
+                ..other
+            },
+            (None, Some(_)) => SaidRetries {
+                delayed_retry_delays: None,
+                ..other
+            },
+            (None, None) => other,
+        };
         SaidRetries {
             delayed_retry_type: self.delayed_retry_type.or(other.delayed_retry_type),
             delayed_retry_min: self.delayed_retry_min.or(other.delayed_retry_min),
@@ -132,6 +176,8 @@ impl SaidRetries {
             delayed_retry_multiplier: self
                 .delayed_retry_multiplier
                 .or(other.delayed_retry_multiplier),
+            delayed_retry_delays: self.delayed_retry_delays.or(other.delayed_retry_delays),
+            delayed_retry_jitter: self.delayed_retry_jitter.or(other.delayed_retry_jitter),
             delivery_limit: self.delivery_limit.or(other.delivery_limit),
             delivery_limit_counts: self.delivery_limit_counts.or(other.delivery_limit_counts),
             on_crash: self.on_crash.or(other.on_crash),
@@ -151,10 +197,11 @@ impl SaidRetries {
         queue_type: QueueType,
         version: Option<Version>,
     ) -> Option<Retries> {
-        let delays = self.delayed_retry_min.is_some();
+        let delays = self.names_delay();
         let native = delays
             && self.delayed_retry_type.is_some()
             && self.delayed_retry_multiplier.is_none()
+            && self.delayed_retry_delays.is_none()
             && version.is_some_and(|version| version >= Version(4, 3, 0));
         match queue_type {
             QueueType::Other => None,
@@ -179,11 +226,7 @@ impl SaidRetries {
     fn retries(self) -> Option<Retries> {
         let wait = |millis: u32| Duration::from_millis(millis.into()).min(LONGEST_DELAY);
         let after = self.delayed_retry_type.unwrap_or(RetryType::All);
-        let back_off = self
-            .delayed_retry_min
-            .filter(|_| after != RetryType::Disabled);
-        let back_off = back_off.map(|min| BackOff {
-            after,
+        let growing = |min| Delays::Growing {
             min: wait(min),
             max: match (self.delayed_retry_max, self.delayed_retry_multiplier) {
                 (Some(max), _) => wait(max),
@@ -192,10 +235,18 @@ impl SaidRetries {
                 (None, Some(_)) => LONGEST_DELAY,
             },
             multiplier: self.delayed_retry_multiplier,
+        };
+        let listed = self.delayed_retry_delays.map(Delays::Listed);
+        let delays = listed.or(self.delayed_retry_min.map(growing));
+        let delays = delays.filter(|_| after != RetryType::Disabled);
+        let back_off = delays.map(|delays| BackOff {
+            after,
+            delays,
+            jitter: self.delayed_retry_jitter,
         });
         let limit = match self.delivery_limit {
             Some(limit) => u64::try_from(limit).ok(),
-            None => back_off.map(|_| DEFAULT_LIMIT),
+            None => back_off.as_ref().map(|_| DEFAULT_LIMIT),
         };
         (back_off.is_some() || limit.is_some()).then_some(Retries {
             back_off,
@@ -204,6 +255,19 @@ impl SaidRetries {
             on_crash: self.on_crash.unwrap_or_default(),
         })
     }
+}
+
+/// The delays of an array, or of a text with commas. `None`: not valid.
+fn schedule(value: Value<'_>) -> Option<Schedule> {
+    let text = |item: Value<'_>| match item.as_integer() {
+        Some(number) => Some(number.to_string()),
+        None => String::from_utf8(item.as_longstr()?.to_vec()).ok(),
+    };
+    let Some(array) = value.as_array() else {
+        return Schedule::parse(&text(value)?);
+    };
+    let items = array.values().map(|item| text(item.ok()?));
+    Schedule::parse(&items.collect::<Option<Vec<_>>>()?.join(","))
 }
 
 /// RabbitMQ's words for an unknown type.
@@ -239,14 +303,17 @@ pub fn in_vain(arguments: &[u8], delays: impl Fn(SaidRetries) -> bool) -> Option
             return Some(no_delay(&text(&bad), which));
         }
     }
+    if value(DELAYS).is_some_and(|delays| schedule(delays).is_none()) {
+        return Some(format!("delayed-retry-delays {}", Schedule::MUST));
+    }
     let said = SaidRetries::of_arguments(arguments);
     let asks = said.delayed_retry_type != Some(RetryType::Disabled);
-    match said.delayed_retry_min {
-        None if !asks || delays(said) => None,
-        None => said
+    match said.names_delay() {
+        true => said.contradiction(),
+        false if !asks || delays(said.clone()) => None,
+        false => said
             .contradiction()
             .or_else(|| said.does_nothing().map(str::to_owned)),
-        Some(_) => said.contradiction(),
     }
 }
 

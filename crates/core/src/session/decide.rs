@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use ring::digest::{Context, SHA256};
+
 use crate::amqp::content::Content;
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::amqp::properties::Properties;
 use crate::amqp::table::Table;
 use crate::dead_letter::retries::{Attempts, Retries, Returned};
@@ -16,17 +18,25 @@ use super::facts::Facts;
 use super::instead::Asked;
 use super::unacked::Retained;
 
+/// How many bytes of a body [`draw`] reads.
+const HASHED: usize = 256;
+
 // === impl Facts ===
 
 impl Facts<'_> {
     /// The outcome that the client asked for. `None`: the broker's affair. `held`: from delivery to
     /// reject.
-    pub(super) fn decide(self, retained: &Retained, held: Duration, now: Now) -> Option<Disposal> {
+    pub(super) fn decide(
+        self,
+        (tag, retained): (DeliveryTag, &Retained),
+        held: Duration,
+        now: Now,
+    ) -> Option<Disposal> {
         match retained.asked {
             Asked::Reject => self.dispose(retained, held, now),
             Asked::Return | Asked::TooLarge => {
                 let retries = self.retries(&retained.queue)?;
-                self.dispose_return(retained, &retries, now)
+                self.dispose_return((tag, retained), &retries, now)
             }
         }
     }
@@ -53,7 +63,12 @@ impl Facts<'_> {
     }
 
     /// For a returned delivery. `None`: the broker returns it.
-    fn dispose_return(self, retained: &Retained, retries: &Retries, now: Now) -> Option<Disposal> {
+    fn dispose_return(
+        self,
+        (tag, retained): (DeliveryTag, &Retained),
+        retries: &Retries,
+        now: Now,
+    ) -> Option<Disposal> {
         let rules = self.rules()?;
         let declared = self.declared(&retained.queue);
         let queue = self.known_queue(&retained.queue);
@@ -89,6 +104,10 @@ impl Facts<'_> {
             dies_when_full: policies.dies_when_full(queue, declared),
             fits: retained.asked != Asked::TooLarge,
             by_exchange: way_back.as_ref().ok().and_then(Option::as_ref),
+            draw: match retries.has_jitter() {
+                true => draw(tag, retained, now),
+                false => 0,
+            },
         };
         let user = &self.settings.user;
         let disposal = dead_letter::give_back(&of, retries, &lookup, &rules, user, now.wall)?;
@@ -132,6 +151,20 @@ impl Facts<'_> {
         };
         known.is_none_or(|known| known == QueueType::Quorum) && retained.redelivered
     }
+}
+
+/// As random as the core can be, which draws no numbers: a hash of what differs between messages,
+/// returns and sessions. Of a large body its beginning is enough.
+fn draw(tag: DeliveryTag, retained: &Retained, now: Now) -> u64 {
+    let Content { properties, body } = &retained.content;
+    let mut hash = Context::new(&SHA256);
+    for number in [tag.0, now.wall.0, retained.attempts.all] {
+        hash.update(&number.to_be_bytes());
+    }
+    hash.update(properties);
+    hash.update(body.get(..HASHED).unwrap_or(body));
+    let first = hash.finish().as_ref().first_chunk().copied();
+    u64::from_be_bytes(first.unwrap_or_default())
 }
 
 /// `content`: without bridges.

@@ -145,7 +145,7 @@ impl Declares {
             (read.payload, read.declare) = (payload, declare);
         }
         let accepted = match line.wanted(&read) {
-            Wanted::Nothing if line.is_retried(&read, retries) => {
+            Wanted::Nothing if line.is_retried(&read, retries.clone()) => {
                 Accepted::Managed(read.as_it_is(NOTHING, retries))
             }
             Wanted::Nothing => Accepted::Plain(read.as_it_is(NOTHING, retries)),

@@ -108,7 +108,7 @@ impl<'a> Facts<'a> {
                     QueueType::Default => self.seen_type(queue),
                     said => said,
                 };
-                self.retries_for(queue, queue_type, declared.retries)
+                self.retries_for(queue, queue_type, declared.retries.clone())
             }
             None if self.settings.policies.ours().speak_of_retries() => {
                 self.retries_for(queue, self.seen_type(queue), SaidRetries::default())

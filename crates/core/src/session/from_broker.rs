@@ -193,7 +193,7 @@ impl Session {
                 let queue = state.declared(payload);
                 if let Some(accepted) = accepted {
                     let (declares, mut line) = self.line(turn);
-                    declares.accepted(queue, &asked, accepted, &mut line);
+                    declares.accepted(queue, &asked, *accepted, &mut line);
                 }
             }
             Expected::Purge(queue) => self.line(turn).1.tell_of_waiting(queue, false),

@@ -281,7 +281,7 @@ impl Page<'_, '_> {
             return Decision::NoTicket;
         }
         let held = retained.delivered.until(now.wall);
-        match self.facts.decide(retained, held, now) {
+        match self.facts.decide((tag, retained), held, now) {
             // Of a client's reject no cycle is made (S6.2): it is neither dropped nor parked for one.
             None | Some(Disposal::Drop(_)) => Decision::Forward,
             Some(Disposal::LeaveToBroker(cause)) => self.leave_unsettled(tag, asked, cause),

@@ -60,7 +60,8 @@ pub(super) enum Accepted {
 pub(super) enum Expected {
     /// `queue.declare-ok`: the queue's name in the request, and its facts; none for a passive
     /// declare.
-    Declare(ShortStr, Option<Accepted>),
+    /// Boxed, as other replies need not have its size.
+    Declare(ShortStr, Option<Box<Accepted>>),
     Delete(ShortStr),
     Purge(ShortStr),
     Exchange(ShortStr),
@@ -248,10 +249,11 @@ impl Tally {
 
 impl Accepted {
     fn bytes(&self) -> usize {
-        match self {
+        let declared = match self {
             Accepted::Type(..) => 0,
             Accepted::Plain(declared) | Accepted::Managed(declared) => declared.bytes(),
-        }
+        };
+        size_of::<Accepted>() + declared
     }
 
     /// Bits of the declare, and type of its queue.
@@ -290,7 +292,7 @@ impl Expected {
     fn shares(&self) -> usize {
         let bytes = match self {
             Expected::Declare(queue, accepted) => {
-                queue.len() + accepted.as_ref().map_or(0, Accepted::bytes)
+                queue.len() + accepted.as_ref().map_or(0, |accepted| accepted.bytes())
             }
             Expected::Consume(tag, consumer) => tag.len() + consumer.queue.len(),
             Expected::Get(consumer) => consumer.queue.len(),

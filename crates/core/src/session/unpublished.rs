@@ -130,7 +130,7 @@ impl Page<'_, '_> {
             let held = of.delivered.until(now.wall).saturating_sub(waits);
             let long = waits >= facts.kept_for(queue)
                 && facts.counts(queue, &of.content.properties) != Counts::Near;
-            match facts.decide(of, held, now).filter(|_| !long) {
+            match facts.decide((tag, of), held, now).filter(|_| !long) {
                 None => self.return_kept(tag),
                 Some(Disposal::Publish(mut publication) | Disposal::Retry(mut publication)) => {
                     let properties = &mut publication.content.properties;

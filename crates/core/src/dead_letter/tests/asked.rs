@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use crate::amqp::ids::name;
 use crate::dead_letter::edited::Edited;
+use crate::dead_letter::grid::Jitter;
 use crate::dead_letter::redrive::Destination;
 use crate::dead_letter::retries::{
-    Attempts, BackOff, Counts, Decision, OnCrash, Retries, RetryType, Returned,
+    Attempts, BackOff, Counts, Decision, Delays, OnCrash, Retries, RetryType, Returned,
 };
+use crate::dead_letter::schedule::Schedule;
 use crate::dead_letter::{Lookup, Target};
 use crate::machine::{Reason, Wall};
 
@@ -22,8 +24,9 @@ pub(super) fn answer(mut words: Words) -> String {
         "delays" => {
             let count: u64 = words.take("count").unwrap().parse().unwrap();
             let from = number(&mut words, "from").unwrap_or(0);
+            let draw = draw(&mut words);
             words.done();
-            let delay = |all| match retries.decide(attempts(all, 0), Returned::ByNack) {
+            let delay = |all| match retries.decide(attempts(all, 0), Returned::ByNack, draw) {
                 Decision::Back(delay, _) => delay.as_millis().to_string(),
                 other => format!("{other:?}"),
             };
@@ -35,7 +38,7 @@ pub(super) fn answer(mut words: Words) -> String {
         "verdict" => {
             let (before, returned) = (before(&mut words), verb(&mut words));
             words.done();
-            match retries.decide(before, returned) {
+            match retries.decide(before, returned, 0) {
                 Decision::Native => "native".to_owned(),
                 Decision::Dies => "dies".to_owned(),
                 Decision::Back(delay, Attempts { all, failed }) => {
@@ -52,16 +55,25 @@ pub(super) fn retries(words: &mut Words) -> Retries {
     let millis = |words: &mut Words, name| number(words, name).map(Duration::from_millis);
     let (min, max) = (millis(words, "min"), millis(words, "max"));
     let multiplier = number(words, "multiplier").map(|number| number.try_into().unwrap());
+    let growing = |min| Delays::Growing {
+        min,
+        max: max.unwrap_or(Duration::MAX),
+        multiplier,
+    };
+    let listed = words.take("list");
+    let listed = listed.map(|list| Delays::Listed(Schedule::parse(&list).unwrap()));
+    let jitter = words
+        .take("jitter")
+        .and_then(|it| Jitter::parse(&it).unwrap());
     let after = words.take("type");
     let after = after.map_or(RetryType::All, |name| {
         RetryType::parse(name.as_bytes()).unwrap()
     });
     Retries {
-        back_off: min.map(|min| BackOff {
+        back_off: listed.or(min.map(growing)).map(|delays| BackOff {
             after,
-            min,
-            max: max.unwrap_or(Duration::MAX),
-            multiplier,
+            delays,
+            jitter,
         }),
         limit: number(words, "limit"),
         counts: match words.take("counts").as_deref() {
@@ -88,6 +100,11 @@ pub(super) fn verb(words: &mut Words) -> Returned {
         Some("reject") => Returned::ByReject,
         other => panic!("by={other:?}"),
     }
+}
+
+/// `draw=N`: out of a thousand.
+pub(super) fn draw(words: &mut Words) -> u64 {
+    number(words, "draw").unwrap_or(0) * (u64::MAX / 1000)
 }
 
 pub(super) fn number(words: &mut Words, name: &str) -> Option<u64> {

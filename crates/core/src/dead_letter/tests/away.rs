@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::retries::{
-    Attempts, BackOff, Counts, OnCrash, Retries, RetryType, Returned,
+    Attempts, BackOff, Counts, Delays, OnCrash, Retries, RetryType, Returned,
 };
 use crate::dead_letter::{Death, Dialect, Disposal, Lookup, Return, Rules, come_back, give_back};
 use crate::machine::{Publication, Purpose, Reason, Wall};
@@ -43,9 +43,12 @@ fn after_a_second() -> Retries {
     Retries {
         back_off: Some(BackOff {
             after: RetryType::All,
-            min: SECOND,
-            max: SECOND,
-            multiplier: Some(1),
+            delays: Delays::Growing {
+                min: SECOND,
+                max: SECOND,
+                multiplier: Some(1),
+            },
+            jitter: None,
         }),
         limit: None,
         counts: Counts::All,
@@ -78,6 +81,7 @@ pub(super) fn returned<'a>(
         dies_when_full: false,
         fits: true,
         by_exchange: None,
+        draw: 0,
     }
 }
 

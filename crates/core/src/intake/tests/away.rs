@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::dead_letter::retries::{
-    Attempts, BackOff, Counts, OnCrash, Retries, RetryType, Returned,
+    Attempts, BackOff, Counts, Delays, OnCrash, Retries, RetryType, Returned,
 };
 use crate::dead_letter::{Death, Dialect, Disposal, Lookup, Return, Target, give_back};
 use crate::machine::Reason;
@@ -36,13 +36,17 @@ pub(super) fn away(now: Wall, words: &mut Words) -> Content {
         dies_when_full: false,
         fits: true,
         by_exchange: None,
+        draw: 0,
     };
     let retries = Retries {
         back_off: Some(BackOff {
             after: RetryType::All,
-            min: SECOND,
-            max: SECOND,
-            multiplier: None,
+            delays: Delays::Growing {
+                min: SECOND,
+                max: SECOND,
+                multiplier: None,
+            },
+            jitter: None,
         }),
         limit: None,
         counts: Counts::All,

@@ -42,6 +42,7 @@ pub(super) fn returned(by_exchange: Option<&str>, dies_when_full: bool) -> Publi
         fits: true,
         delivered: NOW,
         by_exchange: by_exchange.as_ref(),
+        draw: 0,
     };
     let retries = Retries {
         back_off: None,

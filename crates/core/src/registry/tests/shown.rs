@@ -1,6 +1,6 @@
 //! What the tables show of answers.
 
-use crate::dead_letter::retries::Retries;
+use crate::dead_letter::retries::{Delays, Retries};
 use crate::dead_letter::{Lookup, Target};
 use crate::objects::DeclaredTarget;
 use crate::registry::refusal::There;
@@ -44,11 +44,20 @@ pub(super) fn retries(retries: Retries) -> String {
         on_crash,
     } = retries;
     let back_off = back_off.map_or("at once".to_owned(), |it| {
-        let (after, min, max) = (it.after.as_str(), it.min, it.max);
-        let times = it
-            .multiplier
-            .map_or(String::new(), |by| format!(" times {by}"));
-        format!("after {after} {min:?} to {max:?}{times}")
+        let after = it.after.as_str();
+        let delays = match it.delays {
+            Delays::Listed(schedule) => format!("{schedule:?}"),
+            Delays::Growing {
+                min,
+                max,
+                multiplier,
+            } => {
+                let times = multiplier.map_or(String::new(), |by| format!(" times {by}"));
+                format!("{min:?} to {max:?}{times}")
+            }
+        };
+        let jitter = it.jitter.map_or(String::new(), |by| format!(" {by:?}"));
+        format!("after {after} {delays}{jitter}")
     });
     let limit = limit.map_or("no limit".to_owned(), |limit| format!("limit {limit}"));
     format!("{back_off}, {limit}, counts {counts:?}, on crash {on_crash:?}")

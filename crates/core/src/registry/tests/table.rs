@@ -3,7 +3,9 @@
 use crate::amqp::ids::{ShortStr, Vhost, name};
 use crate::amqp::version::Version;
 use crate::dead_letter::Target;
+use crate::dead_letter::grid::Jitter;
 use crate::dead_letter::retries::{Counts, OnCrash, RetryType};
+use crate::dead_letter::schedule::Schedule;
 use crate::machine::Fallback;
 use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 use crate::registry::adoption::{self, OfFile};
@@ -418,6 +420,10 @@ fn retries_said(line: &Line) -> SaidRetries {
         delayed_retry_min: number("retry-min"),
         delayed_retry_max: number("retry-max"),
         delayed_retry_multiplier: number("multiplier"),
+        delayed_retry_delays: line.text("delays").map(|it| Schedule::parse(&it).unwrap()),
+        delayed_retry_jitter: line
+            .text("jitter")
+            .and_then(|it| Jitter::parse(&it).unwrap()),
         delivery_limit: line.text("limit").map(|limit| limit.parse().unwrap()),
         delivery_limit_counts: line.flag("failed-count").then_some(Counts::Failed),
         on_crash: line.flag("crashes-count").then_some(OnCrash::CountAll),

@@ -55,7 +55,7 @@ impl Line {
         words.any(|word| word.name.is_none() && word.value == flag.as_bytes())
     }
 
-    /// All `name=value` as an arguments table: longstr, or `I(5)`, `x(bytes)` with any other type code.
+    /// All `name=value` as an arguments table: longstr, or `I(5)`, `x(bytes)` with any other type code; `A(5,10s)` is an array of `l` and longstr.
     pub(super) fn arguments(&self) -> Vec<u8> {
         let mut table = Vec::new();
         for word in &self.words {
@@ -82,6 +82,18 @@ fn put(table: &mut Vec<u8>, tag: u8, data: &[u8]) {
         b'I' => table.extend_from_slice(&(number() as i32).to_be_bytes()),
         b'l' => table.extend_from_slice(&number().to_be_bytes()),
         b't' => table.push(number() as u8),
+        b'A' => {
+            let mut items = Vec::new();
+            for item in data
+                .split(|byte| *byte == b',')
+                .filter(|item| !item.is_empty())
+            {
+                let is_number = item.iter().all(u8::is_ascii_digit);
+                put(&mut items, if is_number { b'l' } else { b'S' }, item);
+            }
+            table.extend_from_slice(&(items.len() as u32).to_be_bytes());
+            table.extend(items);
+        }
         _ => table.extend_from_slice(data), // not to be read
     }
 }

@@ -65,6 +65,7 @@ impl Line<'_, '_> {
         unseen: bool,
     ) {
         if let Some(state) = self.channels.get_mut(&channel) {
+            let accepted = accepted.map(Box::new);
             state.expect(Expected::Declare(queue, accepted), unseen);
         }
     }
@@ -156,7 +157,7 @@ impl Line<'_, '_> {
         };
         mode != Mode::Off
             && (matches!(target(), Lookup::Target(_) | Lookup::KeyUnknown)
-                || asks(declared.retries)
+                || asks(declared.retries.clone())
                 || asks(SaidRetries::default()))
     }
 

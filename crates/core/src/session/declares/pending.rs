@@ -139,7 +139,7 @@ impl Pending {
     pub(super) fn accepted(&self, form: Form, names: &Names) -> Accepted {
         let as_it_is = || Declared {
             said: self.said.clone(),
-            retries: self.retries,
+            retries: self.retries.clone(),
             queue_type: self.queue_type,
             taken_over: false,
             form: registry::Form::of(self.bits, &self.arguments),
@@ -152,7 +152,7 @@ impl Pending {
             _ => {
                 let form = registry::Form::of(self.bits, &self.table(form));
                 let mut declared = Declared::of_queue(form, self.queue_type, names);
-                declared.retries = self.retries;
+                declared.retries = self.retries.clone();
                 declared.kept = self.kept.as_slice().into();
                 if self.existing.is_some() {
                     declared.said = self.said.clone();

@@ -10,7 +10,9 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{ArrayBuilder, Table, TableBuilder};
 use crate::amqp::version::Version;
+use crate::dead_letter::grid::Jitter;
 use crate::dead_letter::redrive::{Destination, Here, Redrive, Standing};
+use crate::dead_letter::schedule::Schedule;
 use crate::dead_letter::{Dialect, Disposal, HistoryForm, come_back};
 use crate::machine::*;
 use crate::objects::OwnObject;
@@ -330,4 +332,50 @@ fn a_dead_letter_that_was_sent_back_is_seen_as_what_it_was_and_as_new() {
     s.client(&get("orders")).passes();
     let fetched = seen(&mut s, &message.fetched(3).concat());
     assert_eq!(fetched, shown(false, &[]));
+}
+
+#[test]
+fn each_return_takes_the_next_delay_of_a_list() {
+    let retries = SaidRetries {
+        delayed_retry_delays: Schedule::parse("1s,1s,3s"),
+        ..SaidRetries::default()
+    };
+    let (mut s, _) = session(retries, false);
+    let mut message = published();
+    for (tag, seconds) in [(1, 1), (2, 1), (3, 3), (4, 3)] {
+        seen(&mut s, &message.delivered(tag).concat());
+        s.client(&nack(tag, false, true)).silent();
+        let delay = Purpose::Delay(Duration::from_secs(seconds));
+        assert_eq!(s.dead[0].1.purpose, delay);
+        message = again(&mut s, tag);
+    }
+}
+
+#[test]
+fn a_jitter_spreads_a_thousand_equal_messages_evenly_and_each_run_is_the_same() {
+    let delays = || {
+        let retries = SaidRetries {
+            delayed_retry_delays: Schedule::parse("10s"),
+            delayed_retry_jitter: Jitter::parse("1").unwrap(),
+            ..SaidRetries::default()
+        };
+        let settings = limited(Mode::RejectsOnly, |limits| {
+            limits.max_tickets_per_connection = 1000;
+            limits.retained_bytes_per_connection = 1 << 20;
+        });
+        let mut s = of(settings, declared(retries));
+        for tag in 1..=1000 {
+            seen(&mut s, &published().delivered(tag).concat());
+        }
+        s.client(&nack(1000, true, true)).silent();
+        let purposes = s.dead.drain(..).map(|(_, of)| of.purpose);
+        purposes.collect::<Vec<_>>()
+    };
+    let first = delays();
+    for seconds in [10.0, 12.0, 15.0, 17.5, 20.0] {
+        let delay = Purpose::Delay(Duration::from_secs_f64(seconds));
+        let count = first.iter().filter(|of| **of == delay).count();
+        assert!((150..=250).contains(&count), "{delay:?}: {count}");
+    }
+    assert_eq!((first.len(), delays()), (1000, first));
 }

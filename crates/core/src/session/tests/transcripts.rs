@@ -20,7 +20,9 @@ use std::sync::Arc;
 use super::script::*;
 use super::words::{Words, frames, lenient, quoted, shown, time};
 use crate::amqp::ids::{ShortStr, name};
+use crate::dead_letter::grid::Jitter;
 use crate::dead_letter::retries::{OnCrash, RetryType};
+use crate::dead_letter::schedule::Schedule;
 use crate::machine::*;
 use crate::objects::{Names, QueueType};
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
@@ -84,7 +86,7 @@ fn session(words: &str) -> Script {
     script
 }
 
-/// `QUEUE [taken-over] [min=MS] [limit=N] [delayed=failed] [bits=N] [type=quorum] {arguments}`
+/// `QUEUE [taken-over] [min=MS] [delays=MS,…] [jitter=J] [limit=N] [delayed=failed] [bits=N] [type=quorum] {arguments}`
 fn declared(words: &str) -> (&str, Declared) {
     let (words, table) = words.split_at(words.find('{').unwrap_or(words.len()));
     let (queue, words) = words.split_once(' ').unwrap_or((words, ""));
@@ -95,6 +97,8 @@ fn declared(words: &str) -> (&str, Declared) {
         match word {
             "taken-over" => taken_over = true,
             "min" => retries.delayed_retry_min = Some(number(value)),
+            "delays" => retries.delayed_retry_delays = Schedule::parse(value),
+            "jitter" => retries.delayed_retry_jitter = Jitter::parse(value).unwrap(),
             "limit" => retries.delivery_limit = Some(number(value)),
             "delayed" if value == "failed" => {
                 retries.delayed_retry_type = Some(RetryType::Failed);
@@ -113,7 +117,7 @@ fn declared(words: &str) -> (&str, Declared) {
     (queue, declared)
 }
 
-/// `PATTERN [exchange=X] [key=K] [min=MS] [limit=N] [on-crash=W] [overrules] [mode=M]`
+/// `PATTERN [exchange=X] [key=K] [min=MS] [delays=MS,…] [jitter=J] [limit=N] [on-crash=W] [overrules] [mode=M]`
 fn policy(words: &str) -> Policies {
     let (pattern, words) = words.split_once(' ').unwrap_or((words, ""));
     let mut policy = Policy {
@@ -127,6 +131,8 @@ fn policy(words: &str) -> Policies {
             "exchange" => definition.dead_letter_exchange = Some(name(value)),
             "key" => definition.dead_letter_routing_key = Some(name(value)),
             "min" => retries.delayed_retry_min = Some(number(value)),
+            "delays" => retries.delayed_retry_delays = Schedule::parse(value),
+            "jitter" => retries.delayed_retry_jitter = Jitter::parse(value).unwrap(),
             "limit" => retries.delivery_limit = Some(number(value)),
             "on-crash" => {
                 retries.on_crash = Some(match value {
