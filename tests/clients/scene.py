@@ -13,7 +13,8 @@ ARGUMENTS = {
     "kind": "x-queue-type", "dlx": "x-dead-letter-exchange", "dlk": "x-dead-letter-routing-key", "ttl": "x-message-ttl",
     "max_length": "x-max-length", "overflow": "x-overflow", "limit": "x-delivery-limit", "strategy": "x-dead-letter-strategy",
     "max_priority": "x-max-priority", "single_active": "x-single-active-consumer", "retry_type": "x-delayed-retry-type",
-    "retry_min": "x-delayed-retry-min", "multiplier": "x-delayed-retry-multiplier", "counts": "x-delivery-limit-counts",
+    "retry_min": "x-delayed-retry-min", "multiplier": "x-delayed-retry-multiplier",
+    "delays": "x-delayed-retry-delays", "counts": "x-delivery-limit-counts",
     "consumer_timeout": "x-consumer-timeout",
 }
 """Short names for the arguments of a queue."""

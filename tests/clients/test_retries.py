@@ -61,6 +61,26 @@ def test_comes_back_as_it_was_and_dies_in_the_end(scene, kind):
     assert (death["routing-keys"], death["original-expiration"]) == (["a.key", "a.copy"], "600000")
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_list_of_delays_is_kept(scene, kind):
+    """Each by itself, never early; the last one repeats. And no broker refuses another list."""
+    dead = scene.queue("dead")
+    more = {"kind": kind, "dlx": "", "dlk": dead, "limit": 3}
+    work = scene.queue("work", delays=["1s", 2500], **more)
+    scene.publish("", work)
+    returned = None
+    for delay in (0, 1, 2.5, 2.5):
+        message = scene.get(work)
+        assert not delay or time.monotonic() - returned >= delay, "never early"
+        returned = time.monotonic()
+        scene.channel.basic_nack(message.method.delivery_tag, requeue=True)
+    assert scene.get(dead).properties.headers["x-death"][0]["reason"] == "delivery_limit"
+    assert scene.queue("work", delays="100ms", **more) == work
+    scene.publish("", work)
+    scene.give_back(work)
+    scene.get(work)
+
+
 def test_a_message_keeps_its_priority(scene):
     """What is more urgent overtakes it while it is away, and what is less does not."""
     queue = scene.queue("work", kind="classic", max_priority=5, retry_min=100)

@@ -11,10 +11,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use dlx_proxy::amqp::version::Version;
+use dlx_proxy::config::Config;
 use dlx_proxy::console::cli::Cli;
 use dlx_proxy::telemetry::Metrics;
 use regex::Regex;
 
+use super::config::{self, File};
 use super::{repository, text_of};
 
 /// Programs that a reader has, or does not need; nothing is checked of them but the files that they name.
@@ -53,6 +55,24 @@ fn documents() -> Vec<String> {
     }
     documents.sort();
     documents
+}
+
+#[test]
+fn policies_in_the_documents_are_without_mistakes() {
+    let block = Regex::new(r"(?s)```toml\n(.*?)```").expect("a pattern");
+    let mut policies = 0;
+    for path in documents() {
+        let text = text_of(&path);
+        let blocks = block.captures_iter(&text).map(|found| found[1].to_owned());
+        for toml in blocks.filter(|toml| toml.starts_with("[[policy]]")) {
+            let file = File::new("documents", &toml);
+            let config = Config::load(&config::sources(Some(&file), &[], &[]));
+            let config = config.unwrap_or_else(|mistakes| panic!("{path}: {mistakes}\n{toml}"));
+            assert_eq!(config.notes(), [], "{path}:\n{toml}");
+            policies += config.reloadable.policies.len();
+        }
+    }
+    assert!(policies > 10, "{policies} policies");
 }
 
 #[test]

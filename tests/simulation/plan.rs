@@ -9,7 +9,7 @@ use fastrand::Rng;
 use super::codec::methods::{Arg, Args};
 use super::codec::value::{Bytes, Table, Value};
 use super::redeclares::{Redeclares, target_of};
-use super::retries::{Asked, OnCrash, Words};
+use super::retries::{Asked, Words};
 use super::rulings::{Ruling, Rulings, Target};
 pub(crate) use own::{Own, PATTERN as OWN_QUEUES, name as own_queue};
 
@@ -201,9 +201,7 @@ impl Plan {
                 arguments.fields.extend(said[0].arguments());
             }
             if ruled {
-                said[1] = Words::draw(rng, true);
-                let all = [OnCrash::Requeue, OnCrash::CountOldest, OnCrash::CountAll];
-                said[1].on_crash = all[rng.usize(..3)];
+                said[1] = Words::draw(rng, true).of_policy(rng);
             }
             // What has nowhere to go is parked at the limit.
             if !by_policy && rng.u8(..4) == 0 {

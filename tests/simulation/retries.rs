@@ -4,8 +4,10 @@ use std::fmt;
 
 use fastrand::Rng;
 
-use super::codec::value::{Bytes, Value};
+use super::codec::value::{Array, Bytes, Value};
 use super::rulings::Ruling;
+
+const LISTS: [&[u32]; 3] = [&[30], &[1, 400], &[400, 30, 4_000]];
 
 /// How often a message comes back that is delayed, where no limit is said.
 const DEFAULT_LIMIT: u64 = 20;
@@ -40,10 +42,13 @@ pub(crate) struct Words {
     pub min: Option<u32>,
     pub max: Option<u32>,
     pub multiplier: Option<u32>,
+    /// Each delay by itself, in place of the three before.
+    pub delays: Option<&'static [u32]>,
     pub limit: Option<i32>,
     pub counts: Option<&'static str>,
-    /// Only a policy can say that.
+    /// Only a policy can say these.
     pub on_crash: OnCrash,
+    pub jitter: Option<&'static str>,
 }
 
 /// What becomes of a returned message.
@@ -124,14 +129,21 @@ impl Words {
         let kind = kind.filter(|_| keeps_type || multiplier.is_some());
         let disabled = rng.u8(..10) == 0;
         let limit = [None, Some(-1), Some(0), Some(1), Some(2), Some(3)][rng.usize(..6)];
+        let listed = rng.u8(..4) == 0;
+        let delays = listed.then(|| LISTS[rng.usize(..LISTS.len())]);
+        let (min, kind) = match listed {
+            true => (None, kind.filter(|_| keeps_type)),
+            false => (min, kind),
+        };
         let words = Words {
-            kind: kind.filter(|_| min.is_some()),
+            kind: kind.filter(|_| min.is_some() || listed),
             min,
             max: min.and_then(|min| Some(min * times?)),
             multiplier: multiplier.filter(|_| min.is_some()),
+            delays,
             limit,
             counts: [None, Some("all"), Some("failed")][rng.usize(..3)],
-            on_crash: OnCrash::Requeue,
+            ..Words::default()
         };
         match disabled && words.kind.is_some() {
             true => Words {
@@ -140,6 +152,20 @@ impl Words {
             },
             false => words,
         }
+    }
+
+    /// With what only a policy says.
+    pub(crate) fn of_policy(self, rng: &mut Rng) -> Words {
+        let all = [OnCrash::Requeue, OnCrash::CountOldest, OnCrash::CountAll];
+        Words {
+            on_crash: all[rng.usize(..3)],
+            jitter: [None, Some("0.2"), Some("1")][rng.usize(..3)],
+            ..self
+        }
+    }
+
+    fn delays(&self) -> bool {
+        (self.min.is_some() || self.delays.is_some()) && self.kind != Some("disabled")
     }
 
     pub(crate) fn only_a_limit(self) -> Words {
@@ -170,6 +196,7 @@ impl Words {
                 "x-delayed-retry-multiplier",
                 self.multiplier.map(i128::from),
             ),
+            self.delays.map(listed),
             number("x-delivery-limit", self.limit.map(i128::from)),
             text("x-delivery-limit-counts", self.counts),
         ];
@@ -178,16 +205,42 @@ impl Words {
 
     /// Completed key by key by others.
     fn or(self, other: Words) -> Words {
+        let other = match (self.delays, self.min) {
+            (None, None) => other,
+            (Some(_), _) => Words { min: None, ..other },
+            (None, Some(_)) => Words {
+                delays: None,
+                ..other
+            },
+        };
         Words {
             kind: self.kind.or(other.kind),
             min: self.min.or(other.min),
             max: self.max.or(other.max),
             multiplier: self.multiplier.or(other.multiplier),
+            delays: self.delays.or(other.delays),
             limit: self.limit.or(other.limit),
             counts: self.counts.or(other.counts),
             on_crash: other.on_crash,
+            jitter: other.jitter,
         }
     }
+}
+
+/// As an array of numbers, or as one text.
+fn listed(delays: &[u32]) -> (Bytes, Value) {
+    let texts: Vec<_> = delays.iter().map(|millis| format!("{millis}ms")).collect();
+    let value = match delays.len() {
+        1 => Value::Text(texts.join(", ").into_bytes()),
+        _ => {
+            let number = |millis: &u32| Value::Integer(b'I', i128::from(*millis));
+            Value::Array(Array {
+                items: delays.iter().map(number).collect(),
+                rest: Vec::new(),
+            })
+        }
+    };
+    (b"x-delayed-retry-delays".to_vec(), value)
 }
 
 // === impl Life ===
@@ -222,6 +275,7 @@ impl Retries {
     fn overruled(arguments: Words, policy: Words, quorum: bool) -> Option<Retries> {
         let said = Words {
             on_crash: policy.on_crash,
+            jitter: policy.jitter,
             ..policy.or(arguments)
         };
         Retries::both(arguments, policy, said, quorum)
@@ -229,11 +283,11 @@ impl Retries {
 
     fn both(arguments: Words, policy: Words, said: Words, quorum: bool) -> Option<Retries> {
         // The model is RabbitMQ 4.3, which has a limit for each quorum queue; its delays are not drawn.
-        if quorum && policy.is_silent() && arguments.min.is_none() {
+        let delays = arguments.min.is_some() || arguments.delays.is_some();
+        if quorum && policy.is_silent() && !delays {
             return None;
         }
-        let delays = said.min.is_some() && said.kind != Some("disabled");
-        let does = delays || said.limit.is_some_and(|limit| limit >= 0);
+        let does = said.delays() || said.limit.is_some_and(|limit| limit >= 0);
         does.then_some(Retries { said, stays: false })
     }
 
@@ -250,10 +304,9 @@ impl Retries {
     }
 
     fn limit(&self) -> Option<u64> {
-        let delays = self.said.min.is_some() && self.said.kind != Some("disabled");
         match self.said.limit {
             Some(limit) => u64::try_from(limit).ok(),
-            None => delays.then_some(DEFAULT_LIMIT),
+            None => self.said.delays().then_some(DEFAULT_LIMIT),
         }
     }
 
@@ -286,18 +339,21 @@ impl Retries {
             Some("returned") => by == By::Nack,
             Some(_) => false,
         };
-        match said.min.filter(|_| delayed) {
-            Some(min) => {
-                let times = if failures { now.failed } else { now.all }.max(1);
-                Verdict::Back(self.delay(min.into(), times), now)
-            }
+        let times = if failures { now.failed } else { now.all }.max(1);
+        match self.delay(times).filter(|_| delayed) {
+            Some(delay) => Verdict::Back(delay, now),
             None if counts && self.limit().is_some() => Verdict::Back(0, now),
             None => Verdict::Native,
         }
     }
 
-    /// Before a message comes back for the so-manyth time.
-    fn delay(&self, min: u64, times: u64) -> u64 {
+    /// Before a message comes back for the so-manyth time, at least: a jitter makes it longer.
+    fn delay(&self, times: u64) -> Option<u64> {
+        if let Some(delays) = self.said.delays {
+            let delay = delays.get(times as usize - 1).or(delays.last());
+            return delay.map(|delay| u64::from(*delay));
+        }
+        let min = u64::from(self.said.min?);
         let delay = match self.said.multiplier {
             None => min * times,
             Some(factor) => (1..times).fold(min, |delay, _| {
@@ -309,7 +365,7 @@ impl Retries {
             (None, None) => min,
             (None, Some(_)) => LONGEST,
         };
-        delay.min(most)
+        Some(delay.min(most))
     }
 }
 

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use super::codec::value::Bytes;
 use super::plan::{MISSING, Plan};
 use super::proxy::names;
-use super::retries::{OnCrash, Words};
+use super::retries::Words;
 
 /// By queue: what its policy says. A queue that is not among them has none.
 pub(crate) type Rulings = BTreeMap<String, Ruling>;
@@ -51,9 +51,7 @@ impl Ruling {
         let key = (needs_key || rng.bool()).then_some(key);
         let mut retries = Words::default();
         if plan.retrying && rng.u8(..4) > 0 {
-            retries = Words::draw(rng, true);
-            let all = [OnCrash::Requeue, OnCrash::CountOldest, OnCrash::CountAll];
-            retries.on_crash = all[rng.usize(..3)];
+            retries = Words::draw(rng, true).of_policy(rng);
         }
         Some(Ruling {
             exchange,

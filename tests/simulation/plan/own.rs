@@ -5,7 +5,7 @@ use fastrand::Rng;
 
 use super::super::codec::methods::{Arg, Args};
 use super::super::codec::value::{Bytes, Table, Value};
-use super::super::retries::{Known, OnCrash, Retries, Words};
+use super::super::retries::{Known, Retries, Words};
 use super::super::rulings::Target;
 use super::{number, string, text};
 
@@ -39,8 +39,7 @@ impl Own {
                 said[rng.usize(..2)] = Words::default();
             }
         }
-        let all = [OnCrash::Requeue, OnCrash::CountOldest, OnCrash::CountAll];
-        said[1].on_crash = all[rng.usize(..3)];
+        said[1] = said[1].of_policy(rng);
         let mut fields = vec![string("x-queue-type", "classic")];
         if rng.u8(..4) > 0 {
             let exchange = ["", "dlx"][rng.usize(..2)];

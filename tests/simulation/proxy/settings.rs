@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use dlx_proxy::amqp::ids::{ShortStr, Vhost};
 use dlx_proxy::config::Config;
+use dlx_proxy::dead_letter::grid::Jitter;
 use dlx_proxy::dead_letter::retries::{self as rules_of_retries, RetryType};
+use dlx_proxy::dead_letter::schedule::Schedule;
 use dlx_proxy::intake;
 use dlx_proxy::machine::Limits;
 use dlx_proxy::publisher::OnUnroutable;
@@ -238,6 +240,11 @@ fn said(words: &Words) -> SaidRetries {
         delayed_retry_min: words.min,
         delayed_retry_max: words.max,
         delayed_retry_multiplier: words.multiplier,
+        delayed_retry_delays: words.delays.and_then(|delays| {
+            let delays: Vec<_> = delays.iter().map(u32::to_string).collect();
+            Schedule::parse(&delays.join(","))
+        }),
+        delayed_retry_jitter: words.jitter.and_then(|jitter| Jitter::parse(jitter)?),
         delivery_limit: words.limit,
         delivery_limit_counts: counts,
         on_crash: match words.on_crash {
