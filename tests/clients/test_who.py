@@ -1,9 +1,10 @@
 """Who rejected a message, and why it died: in the dead letter on request, and shown of the last ones, also live."""
 
 import json
+import re
 
-from console import answer, ask, live, of_vhost
-from lab import DEADLINE, until
+from console import answer, ask, ends, live, of_vhost, order
+from lab import DEADLINE, REPOSITORY, until
 
 NAME = "worker \u00fc <1>"
 
@@ -58,6 +59,41 @@ def test_a_dead_letter_says_who_rejected_its_message(own):
     own.die(own.queue("first", dlx="", dlk=behind))
     headers = own.get(dead).properties.headers
     assert [death["reason"] for death in headers["x-death"]] == ["expired", "rejected"] and "x-rejected-by" not in headers
+
+
+def copies(message):
+    return (message.properties.headers or {}).get("x-copy-id")
+
+
+def test_copies_of_one_message_have_one_id(own, tmp_path, monkeypatch):
+    own.restart(stamp="true")
+    dead = own.queue("dead")
+    orders = own.queue("orders", kind="classic", dlx="", dlk=dead, retry_min=10)
+    own.publish("", orders, b"a body", headers={"x-copy-id": "made up"})
+    assert copies(own.give_back(orders)) is None, "it is no copy yet"
+    returned = own.get(orders)
+    own.channel.basic_nack(returned.method.delivery_tag, requeue=True)
+    again = own.get(orders)
+    assert copies(again) and copies(again) == copies(returned), "it keeps its id"
+    own.channel.basic_reject(again.method.delivery_tag, requeue=False)
+    own.die(orders)
+    # As if each redrive were cut off between confirm and ack: what was sent back is still there, and goes back once more.
+    letters = own.all_of(dead, 2)
+    assert len({copies(again), *map(copies, letters)}) == 3, "each death has its own, and so have messages that look the same"
+    for _, properties, body in letters * 2:
+        with own.via.direct.channel() as channel:
+            channel.basic_publish("", dead, body, properties)
+    ends(own, order(own, dead), gone=4, stay={})
+    (snippet,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/how-to/drop-doubles.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    processed = []
+    names = {"process": processed.append}
+    exec(snippet, names)  # pylint: disable=exec-used
+    for _ in range(4):
+        message = own.get(orders)
+        assert copies(message) in map(copies, letters)
+        names["on_message"](own.channel, *message)
+    assert processed == [b"a body"] * 2
 
 
 def test_what_dies_is_shown_live_and_goes_on(own):

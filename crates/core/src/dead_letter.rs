@@ -12,6 +12,7 @@ use crate::machine::{Reason, Rejecter};
 
 mod bridge;
 mod compact;
+pub mod copy_id;
 mod cycle;
 pub mod delivery_time;
 mod disposal;

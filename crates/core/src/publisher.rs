@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::amqp::ids::ShortStr;
+use crate::dead_letter::copy_id::{self, CopyIds};
 use crate::link::{Frame, Link, Linked, Login, Loss};
 use crate::machine::{
     Cause, Event, Limit, LiveLimits, Mono, Now, Outcome, Owner, Publication, Purpose, Role, Ticket,
@@ -94,6 +95,7 @@ pub struct Publisher {
     store: Store,
     internal: Known,
     delays: Delays,
+    copy_ids: CopyIds,
     clock: Clock,
     tick: Option<Mono>,
     away: Away,
@@ -136,6 +138,7 @@ impl Publisher {
             store: Store::new(settings.names.parking().clone(), Quota::new(&settings)),
             internal: Known::new(settings.names.clone()),
             delays: Delays::new(settings.names.clone(), settings.existing_delays.clone()),
+            copy_ids: CopyIds::new(settings.login.seed, &settings.login.vhost, now.mono),
             away: Away::new(now, settings.careful),
             holds: Holds::new(settings.names.parking().clone()),
             settings,
@@ -173,6 +176,7 @@ impl Publisher {
         if let Purpose::Delay(delay) = publication.purpose {
             self.delays.address(&mut publication, delay);
         }
+        self.name(&mut publication);
         if of_intake && !self.settings.careful && (self.draining || self.away.handed_over) {
             // It returns it to its queue.
             return self.hand_over(now, fx);
@@ -207,6 +211,26 @@ impl Publisher {
             self.give_up(key, Cause::TargetBusy, now, fx);
         } else {
             self.store.enqueue(key);
+        }
+    }
+
+    /// Gives an id to what is published first, on request; without room for it, none. The careful
+    /// publisher publishes what has one.
+    fn name(&mut self, publication: &mut Publication) {
+        let content = &mut publication.content;
+        if !self.settings.limits.now().stamp || self.settings.careful {
+            return;
+        }
+        let Some(named) = self.copy_ids.put(&content.properties, publication.purpose) else {
+            return;
+        };
+        let named = content.with_properties(named);
+        let most = self.link.frame_max();
+        if most == 0 || named.header_frame() <= most {
+            *content = named;
+        } else if let Some(without) = copy_id::without(&content.properties) {
+            // The id of an earlier death would be wrong.
+            content.properties = without;
         }
     }
 

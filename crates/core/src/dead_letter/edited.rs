@@ -14,6 +14,7 @@ use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::machine::Wall;
 
+use super::copy_id::X_COPY_ID;
 use super::headers::{BCC, CC, HeaderEdit, OF_THE_QUEUE};
 use super::private::{EDITED, PREFIX};
 use super::proof::{PARKED_CAUSE, PARKED_EXCHANGE};
@@ -35,7 +36,7 @@ pub fn is_kept(name: &[u8]) -> bool {
         || retry::is_of_deaths(name)
         || OF_THE_QUEUE.contains(&name)
         || [CC, BCC, PARKED_EXCHANGE, PARKED_CAUSE].contains(&name)
-        || [X_REJECTED_BY, delivery_time::NAME].contains(&name)
+        || [X_REJECTED_BY, X_COPY_ID, delivery_time::NAME].contains(&name)
 }
 
 // === impl Edited ===

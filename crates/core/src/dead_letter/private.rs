@@ -10,6 +10,7 @@ use crate::amqp::cursor::Malformed;
 use crate::amqp::properties::{Change, Edit, Properties, has_headers};
 use crate::amqp::table::{Table, TableBuilder};
 
+use super::copy_id::X_COPY_ID;
 use super::headers::{self, HeaderEdit, X_DEATH, longstrs};
 use super::proof::{self, Original};
 use super::{Dialect, Rules, delivery_time, remembered};
@@ -38,18 +39,19 @@ pub const USER_ID: &[u8] = b"x-dlx-proxy-user-id";
 
 /// For a client's publish: removes private names; keeps BCC keys, and an x-death that the broker
 /// would forget, so that it continues (with `history = "broker"`: so that it is known as
-/// forgotten).
+/// forgotten). With stamps, a message that a client makes of another one is no copy of it.
 pub fn on_publish(properties: &[u8], routing_key: &[u8], rules: &Rules) -> Option<Bytes> {
     let found = |name: &[u8]| memmem::find(properties, name).is_some();
     let concerns = has_headers(properties)
         && (found(PREFIX)
+            || (rules.stamp && found(X_COPY_ID))
             || (rules.dialect != Dialect::V3 && found(X_DEATH))
             || found(headers::BCC));
     if !concerns {
         return None;
     }
     edit_headers(properties, |table, edit| {
-        let mut changed = has_private(table)?;
+        let mut changed = without_ours(table, edit, rules)?;
         let mut keys = headers::routes(table, headers::BCC)?;
         if !keys.is_empty() {
             keys.insert(0, routing_key);
@@ -76,10 +78,24 @@ pub(super) fn carried(table: Table<'_>, rules: &Rules) -> Result<Option<TableBui
     remembered::copy(table, forget, rules.history_form)
 }
 
-/// For a publish without room for additions: only removes private names.
-pub fn stripped(properties: &[u8]) -> Option<Bytes> {
-    memmem::find(properties, PREFIX)?;
-    edit_headers(properties, |table, _| has_private(table))
+/// For a publish without room for additions: only removes what is the proxy's.
+pub fn stripped(properties: &[u8], rules: &Rules) -> Option<Bytes> {
+    let found = |name: &[u8]| memmem::find(properties, name).is_some();
+    let concerns = found(PREFIX) || (rules.stamp && found(X_COPY_ID));
+    concerns.then(|| edit_headers(properties, |table, edit| without_ours(table, edit, rules)))?
+}
+
+/// Whether there is something of the proxy's, which goes: its private names with each edit.
+fn without_ours(
+    table: Table<'_>,
+    edit: &mut HeaderEdit<'_>,
+    rules: &Rules,
+) -> Result<bool, Malformed> {
+    let has_id = rules.stamp && table.get(X_COPY_ID)?.is_some();
+    if has_id {
+        edit.remove(X_COPY_ID);
+    }
+    Ok(has_private(table)? || has_id)
 }
 
 /// For a delivery to a client. Removes private headers. Restores the whole x-death, a CC that no

@@ -38,7 +38,7 @@ impl Facts<'_> {
                     return Some(edited);
                 }
                 turn.event(Event::EditDropped);
-                private::stripped(properties)
+                private::stripped(properties, &rules)
             }
             Leg::Broker => {
                 let came_back =

@@ -126,7 +126,7 @@ impl Journey {
                 self.changed(bridges().on_delivery(&properties, own.as_bytes(), dialect))
             }
             "prove" | "unproven" => self.prove(verb == "prove", words),
-            "strip" => self.changed(private::stripped(&properties)),
+            "strip" => self.changed(private::stripped(&properties, &self.rules(words))),
             "unstamped" => self.changed(rejected_by::without(&properties)),
             "hidden" => self.changed(unparked::without_user_id(&properties)),
             "export" => self.changed(Some(imported::exported(&properties, OWN))),
