@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::amqp::ids::ShortStr;
-use crate::dead_letter::copy_id::{self, CopyIds};
+use crate::dead_letter::copy_id::CopyIds;
 use crate::link::{Frame, Link, Linked, Login, Loss};
 use crate::machine::{
     Cause, Event, Limit, LiveLimits, Mono, Now, Outcome, Owner, Publication, Purpose, Role, Ticket,
@@ -176,7 +176,10 @@ impl Publisher {
         if let Purpose::Delay(delay) = publication.purpose {
             self.delays.address(&mut publication, delay);
         }
-        self.name(&mut publication);
+        // The careful publisher gets what has one.
+        if self.settings.limits.now().stamp && !self.settings.careful {
+            self.copy_ids.put(&mut publication, self.link.frame_max());
+        }
         if of_intake && !self.settings.careful && (self.draining || self.away.handed_over) {
             // It returns it to its queue.
             return self.hand_over(now, fx);
@@ -211,26 +214,6 @@ impl Publisher {
             self.give_up(key, Cause::TargetBusy, now, fx);
         } else {
             self.store.enqueue(key);
-        }
-    }
-
-    /// Gives an id to what is published first, on request; without room for it, none. The careful
-    /// publisher publishes what has one.
-    fn name(&mut self, publication: &mut Publication) {
-        let content = &mut publication.content;
-        if !self.settings.limits.now().stamp || self.settings.careful {
-            return;
-        }
-        let Some(named) = self.copy_ids.put(&content.properties, publication.purpose) else {
-            return;
-        };
-        let named = content.with_properties(named);
-        let most = self.link.frame_max();
-        if most == 0 || named.header_frame() <= most {
-            *content = named;
-        } else if let Some(without) = copy_id::without(&content.properties) {
-            // The id of an earlier death would be wrong.
-            content.properties = without;
         }
     }
 

@@ -4,12 +4,12 @@
 //! nothing is derived from the content: two messages that look the same never share one.
 
 use bytes::Bytes;
-use memchr::memmem;
 use ring::digest::{Context, SHA256};
 
+use crate::amqp::cursor::Malformed;
 use crate::amqp::properties::Properties;
 use crate::amqp::table::Table;
-use crate::machine::{Mono, Purpose};
+use crate::machine::{Mono, Publication, Purpose};
 
 use super::headers::HeaderEdit;
 use super::hex;
@@ -39,30 +39,44 @@ impl CopyIds {
         }
     }
 
-    /// For what is published first. `None`: it stays as it is.
-    pub fn put(&mut self, properties: &[u8], purpose: Purpose) -> Option<Bytes> {
-        let is_death = match purpose {
+    /// For what is published first. Without room in its frame (`frame_max`, 0: no limit) it gets
+    /// none.
+    pub fn put(&mut self, publication: &mut Publication, frame_max: usize) {
+        let is_death = match publication.purpose {
             Purpose::Death | Purpose::Park(_) => true,
             Purpose::Delay(_) | Purpose::Return | Purpose::Unpark | Purpose::Redrive => false,
-            Purpose::Tail => return None,
+            Purpose::Tail => return,
         };
-        let parsed = Properties::parse(properties).ok()?;
+        let content = &mut publication.content;
+        // What it has stays; and what cannot be read is the broker's to judge.
+        let Ok(Some(named)) = self.named(&content.properties, is_death) else {
+            return;
+        };
+        let named = content.with_properties(named);
+        if frame_max == 0 || named.header_frame() <= frame_max {
+            *content = named;
+        } else if let Some(without) = without(&content.properties) {
+            // The id of an earlier death would be wrong.
+            content.properties = without;
+        }
+    }
+
+    fn named(&mut self, properties: &[u8], is_death: bool) -> Result<Option<Bytes>, Malformed> {
+        let parsed = Properties::parse(properties)?;
         let table = Table(parsed.headers().unwrap_or_default());
-        if !is_death && table.get(X_COPY_ID).ok()?.is_some() {
-            return None;
+        if !is_death && table.get(X_COPY_ID)?.is_some() {
+            return Ok(None);
         }
         self.given += 1;
         let id = format!("{}-{:x}", self.own, self.given);
         let mut edit = HeaderEdit::default();
         edit.longstr(X_COPY_ID, id.as_bytes());
-        let headers = edit.apply(table, |name| name != X_COPY_ID).ok()?;
-        Some(parsed.with_headers(headers))
+        let headers = edit.apply(table, |name| name != X_COPY_ID)?;
+        Ok(Some(parsed.with_headers(headers)))
     }
 }
 
-/// The same without an id. `None`: it has none.
-pub fn without(properties: &[u8]) -> Option<Bytes> {
-    memmem::find(properties, X_COPY_ID)?;
+fn without(properties: &[u8]) -> Option<Bytes> {
     let parsed = Properties::parse(properties).ok()?;
     let headers = Table(parsed.headers()?).without(|name| name == X_COPY_ID)?;
     Some(parsed.with_headers(headers))
@@ -79,7 +93,7 @@ mod tests {
         let mut ids = BTreeSet::new();
         for (seed, vhost, at) in [(1, "/", 0), (2, "/", 0), (1, "a", 0), (1, "/", 1)] {
             let mut given = CopyIds::new(seed, vhost.as_bytes(), Mono(at));
-            ids.extend((0..100).filter_map(|_| given.put(&[0, 0], Purpose::Death)));
+            ids.extend((0..100).filter_map(|_| given.named(&[0, 0], true).expect("sound")));
         }
         assert_eq!(ids.len(), 400);
     }
