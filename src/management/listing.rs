@@ -20,7 +20,7 @@ use tracing::{debug, info, warn};
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::method::QueueDeclare;
-use crate::amqp::table::TableBuilder;
+use crate::amqp::table::{ArrayBuilder, TableBuilder};
 use crate::machine::{Limit, Mono};
 use crate::net::clock::{Clock, SystemClock};
 use crate::net::question::Question;
@@ -261,10 +261,23 @@ fn arguments(told: &Value) -> Vec<u8> {
             (Value::String(text), _) => table.longstr(&name, text.as_bytes()),
             (Value::Bool(value), _) => table.boolean(&name, *value),
             (_, Some(number)) => table.long(&name, number),
+            (Value::Array(items), _) => table.array(&name, &array(items)),
             _ => continue,
         };
     }
     table.finish()
+}
+
+/// A list of delays, which may mix numbers and texts, reads the same as texts.
+fn array(items: &[Value]) -> ArrayBuilder {
+    let mut array = ArrayBuilder::default();
+    for item in items {
+        let text = item
+            .as_str()
+            .map_or_else(|| item.to_string(), str::to_owned);
+        array.longstr(text.as_bytes());
+    }
+    array
 }
 
 /// Calls a function with each member before the next is read, until it returns false.
@@ -284,5 +297,19 @@ impl<'de, F: FnMut(Listed) -> bool> Visitor<'de> for Each<F> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dead_letter::schedule::Schedule;
+    use crate::registry::said_retries::SaidRetries;
+
+    #[test]
+    fn a_list_of_delays_is_read_as_it_was_declared() {
+        let told = serde_json::json!({"x-delayed-retry-delays": ["1s", 2500]});
+        let said = SaidRetries::of_arguments(&arguments(&told));
+        assert_eq!(said.delayed_retry_delays, Schedule::parse("1s,2500"));
     }
 }

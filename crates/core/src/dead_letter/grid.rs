@@ -50,7 +50,7 @@ pub(super) fn spread(delay: Duration, jitter: Jitter, draw: u64) -> Duration {
 }
 
 /// Whether the jitter reaches more than one delay of the grid.
-pub fn spreads(delay: Duration, jitter: Jitter) -> bool {
+pub(super) fn spreads(delay: Duration, jitter: Jitter) -> bool {
     within(delay, jitter).nth(1).is_some()
 }
 

@@ -33,8 +33,8 @@ const DELAY_IS_MISSING: &str = "delayed-retry-max, delayed-retry-multiplier and 
 /// For counting options without a limit or delay.
 const NOTHING_COUNTS: &str =
     "on-crash and delivery-limit-counts count nothing without a delivery-limit or a delay";
-const NOTHING_SPREADS: &str = "delayed-retry-jitter is too small: from none of these delays it reaches the next one for which there is a delay queue; 0.6 always does";
-const TWO_SCHEDULES: &str = "delayed-retry-delays has each delay, so leave out delayed-retry-min, delayed-retry-max and delayed-retry-multiplier";
+const NOTHING_SPREADS: &str = "delayed-retry-jitter is too small: no other delay queue is in reach of any of these delays; 0.6 is always enough";
+const TWO_SCHEDULES: &str = "delayed-retry-delays lists each delay: leave out delayed-retry-min, delayed-retry-max and delayed-retry-multiplier";
 
 /// The default limit with delays, as for quorum queues of RabbitMQ 4.x.
 const DEFAULT_LIMIT: u64 = 20;
