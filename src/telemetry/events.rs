@@ -226,6 +226,10 @@ impl Reporter {
             Event::KeptReturned { queue } => about!(self, KEPT_RETURNED, queue, "", %queue),
             Event::ExternalRefused => plain!(self, EXTERNAL_REFUSED, "", mechanism = "EXTERNAL"),
             Event::NameRefused { name } => about!(self, NAME_REFUSED, name, "", %name),
+            Event::VerdictUnused { queue, cause } => {
+                let cause = cause.as_str();
+                about!(self, VERDICT_UNUSED, queue, cause, %queue, cause)
+            }
             Event::EditDropped => plain!(self, EDIT_DROPPED, ""),
             Event::InternalExchange { exchange } => {
                 about!(self, INTERNAL_EXCHANGE, exchange, "", %exchange)

@@ -90,6 +90,7 @@ facts! {
     CRASH_NOT_COUNTED WARN Minutely "a client was lost, and what it had not settled goes back uncounted";
     KEPT WARN Minutely "a reject or a return is kept: its message stays unsettled until the proxy can publish it";
     KEPT_RETURNED "kept_returned" WARN Minutely "a message that was kept unsettled went back to its queue";
+    VERDICT_UNUSED "verdict_unused" INFO Minutely "a verdict of a client, or a part of it, has no effect";
     EDIT_DROPPED "edit_dropped" DEBUG Always "a header of the proxy's own would not fit the frame and was dropped";
 
     // === dead letters and retries

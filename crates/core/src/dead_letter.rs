@@ -39,6 +39,7 @@ mod signal;
 mod signalled;
 mod standing;
 pub mod unparked;
+pub mod verdict;
 mod write;
 
 pub use bridge::Bridges;

@@ -21,7 +21,7 @@ mod wire;
 
 pub use budget::Budget;
 pub use dead_letter::DeadLetter;
-pub use event::{DeadLettersTo, Event, Fallback, Limit, Role};
+pub use event::{DeadLettersTo, Event, Fallback, Limit, Role, Unused};
 pub use limits::{Limits, LiveLimits};
 pub use outcome::{Cause, Outcome, Reason};
 pub use own_queue::{Trouble, Witness};

@@ -24,6 +24,7 @@ mod outbox;
 mod output;
 mod pause;
 mod peer;
+mod presence;
 mod redelivered;
 mod refuse;
 mod replies;
@@ -34,6 +35,7 @@ mod transit;
 mod tx;
 mod unacked;
 mod unpublished;
+mod verdicts;
 
 #[cfg(test)]
 mod tests;

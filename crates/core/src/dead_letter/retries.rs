@@ -58,7 +58,7 @@ pub struct Attempts {
     pub failed: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retries {
     pub back_off: Option<BackOff>,
     /// After this many returns the next one is the message's death. `None`: no limit.
@@ -178,6 +178,22 @@ impl Retries {
             }
             None if limit.is_some() => Decision::Back(Duration::ZERO, now),
             None => Decision::Native,
+        }
+    }
+
+    /// The same with a delay that the client asks for: it counts instead of the queue's own, and
+    /// also where that has none.
+    pub fn decide_with(
+        &self,
+        before: Attempts,
+        returned: Returned,
+        delay: Option<Duration>,
+        draw: u64,
+    ) -> Decision {
+        match (self.decide(before, returned, draw), delay) {
+            (Decision::Back(_, attempts), Some(delay)) => Decision::Back(delay, attempts),
+            (Decision::Native, Some(delay)) => Decision::Back(delay, before.and(returned)),
+            (decision, _) => decision,
         }
     }
 }

@@ -17,6 +17,7 @@ use super::remembered::{self, Past};
 use super::retries::{Attempts, Decision, Retries, Returned};
 use super::retry::{self, Away, Retry};
 use super::route::Keys;
+use super::verdict::Verdict;
 use super::{Death, Lookup, Rules, Target};
 
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,7 @@ pub struct Return<'a> {
     pub by_exchange: Option<&'a ShortStr>,
     /// Differs for each return, as far as it can: which of the delays within the jitter it gets.
     pub draw: u64,
+    pub verdict: Option<&'a Verdict>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +58,14 @@ pub fn give_back(
     own_user: &[u8],
     now: Wall,
 ) -> Option<Disposal> {
-    match retries.decide(of.attempts, of.returned, of.draw) {
+    let decision = match of.verdict {
+        Some(verdict) if verdict.dies => Decision::Dies,
+        verdict => {
+            let delay = verdict.and_then(|verdict| verdict.delay);
+            retries.decide_with(of.attempts, of.returned, delay, of.draw)
+        }
+    };
+    match decision {
         Decision::Native => None,
         Decision::Back(..) if !of.fits => Some(dies(&of.death, lookup, rules, now)),
         Decision::Dies => Some(dies(&of.death, lookup, rules, now)),

@@ -80,6 +80,12 @@ pub enum Event {
     Redriven { queue: ShortStr, outcome: Outcome },
     /// A message is in its queue again after a retry.
     CameBack { queue: ShortStr },
+    /// A verdict of a client, or a part of it, has no effect.
+    VerdictUnused {
+        /// Empty: unknown.
+        queue: ShortStr,
+        cause: Unused,
+    },
     /// A reject or a return was withheld because the broker would lose the message, or redeliver it
     /// at once.
     Kept {
@@ -190,6 +196,26 @@ pub enum Limit {
     DeliveryTime = "x-opt-delivery-time",
     ListedQueues = "listed-queues",
     Questions = "asked-queues",
+}
+}
+
+labels! {
+/// Why a verdict, or a part of it, has no effect.
+pub enum Unused {
+    /// Its tag, or a part of it, cannot be read.
+    Malformed = "malformed",
+    /// A header that only the proxy or the broker writes, or one too many.
+    HeaderRefused = "header_refused",
+    /// The delivery is not known, or is settled.
+    UnknownTag = "unknown_tag",
+    /// The delivery is of a queue that is left to the broker, or was not retained.
+    NotRetained = "not_retained",
+    /// No memory is left for it.
+    Budget = "budget",
+    /// Its client settles the delivery in a transaction.
+    Transaction = "transaction",
+    /// The broker deals with the reject or the return.
+    LeftToBroker = "left_to_broker",
 }
 }
 

@@ -219,8 +219,10 @@ impl Channel {
         self.unanswered = false;
     }
 
+    /// Whether a reply is due that must not pass as it is.
     pub(super) fn expects_unseen(&self) -> bool {
-        self.hidden || self.due.iter().any(|due| due.unseen)
+        let unlike = |due: &Due| due.unseen || due.what == Expected::Verdict;
+        self.hidden || self.due.iter().any(unlike)
     }
 
     /// True when all requests are answered, so that nothing can still fail.
@@ -250,7 +252,7 @@ impl Channel {
     pub(super) fn may_fail(&self, registry: &Registry) -> bool {
         self.due.iter().any(|due| match &due.what {
             Expected::Get(of) => registry.get(&of.queue).is_none(),
-            Expected::Recover | Expected::Cancel(_) | Expected::Open => false,
+            Expected::Recover | Expected::Cancel(_) | Expected::Verdict | Expected::Open => false,
             Expected::Declare(..)
             | Expected::Delete(_)
             | Expected::Purge(_)

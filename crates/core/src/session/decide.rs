@@ -1,5 +1,6 @@
 //! What becomes of a delivery as its client asked: the death of one that was rejected, the way back of one that was returned.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use ring::digest::{Context, SHA256};
@@ -35,8 +36,13 @@ impl Facts<'_> {
         match retained.asked {
             Asked::Reject => self.dispose(retained, held, now),
             Asked::Return | Asked::TooLarge => {
-                let retries = self.retries(&retained.queue)?;
-                self.dispose_return((tag, retained), &retries, now)
+                let judged = retained
+                    .verdict
+                    .as_ref()
+                    .filter(|verdict| verdict.decides());
+                let by_verdict = || judged.map(|_| self.limit_alone(&retained.queue));
+                let retries = self.retries(&retained.queue).or_else(by_verdict)?;
+                self.dispose_return((tag, retained), &retries, held, now)
             }
         }
     }
@@ -48,12 +54,8 @@ impl Facts<'_> {
         let queue = self.queue(&retained.queue, declared.queue_type);
         let (policies, names) = (&self.settings.policies, &self.settings.names);
         let lookup = policies.target_of_declared(queue, declared, names);
-        let content = names.bridges().content(&retained.content);
-        let by = Rejecter {
-            connection: self.peer.connection.clone(),
-            consumer: retained.consumer.clone(),
-            held,
-        };
+        let content = self.content(retained);
+        let by = self.rejecter(retained, held);
         let death = Death {
             by: Some(&by),
             ..death(retained, &content, Reason::Rejected)
@@ -67,6 +69,7 @@ impl Facts<'_> {
         self,
         (tag, retained): (DeliveryTag, &Retained),
         retries: &Retries,
+        held: Duration,
         now: Now,
     ) -> Option<Disposal> {
         let rules = self.rules()?;
@@ -79,7 +82,7 @@ impl Facts<'_> {
         };
         let knows_all =
             declared.is_some_and(|declared| !policies.broker_dead_letters(queue, declared));
-        let content = names.bridges().content(&retained.content);
+        let content = self.content(retained);
         let Ok(properties) = Properties::parse(&content.properties) else {
             return Some(Disposal::LeaveToBroker(Fallback::Unreadable));
         };
@@ -90,8 +93,17 @@ impl Facts<'_> {
         };
         let attempts = retained.attempts;
         let way_back = self.way_back(retained, declared);
+        let verdict = retained.verdict.as_deref();
+        let by = self.rejecter(retained, held);
+        let death = match verdict.is_some_and(|verdict| verdict.dies) {
+            true => Death {
+                by: Some(&by),
+                ..death(retained, &content, Reason::Rejected)
+            },
+            false => death(retained, &content, Reason::DeliveryLimit),
+        };
         let of = Return {
-            death: death(retained, &content, Reason::DeliveryLimit),
+            death,
             returned: match retained.nacked {
                 true => Returned::ByNack,
                 false => Returned::ByReject,
@@ -108,6 +120,7 @@ impl Facts<'_> {
                 true => draw(tag, retained, now),
                 false => 0,
             },
+            verdict,
         };
         let user = &self.settings.user;
         let disposal = dead_letter::give_back(&of, retries, &lookup, &rules, user, now.wall)?;
@@ -119,6 +132,22 @@ impl Facts<'_> {
             }),
             (disposal, _) => disposal,
         })
+    }
+
+    /// The content for its dead letter or its retry: without bridges, with the headers of a verdict.
+    fn content(self, retained: &Retained) -> Cow<'_, Content> {
+        let content = self.settings.names.bridges().content(&retained.content);
+        let verdict = retained.verdict.as_deref();
+        let judged = verdict.and_then(|verdict| verdict.on(&content));
+        judged.map_or(content, Cow::Owned)
+    }
+
+    fn rejecter(self, retained: &Retained, held: Duration) -> Rejecter {
+        Rejecter {
+            connection: self.peer.connection.clone(),
+            consumer: retained.consumer.clone(),
+            held,
+        }
     }
 
     /// The exchange for a delivery's return; `None`: the default exchange. If the broker may kill

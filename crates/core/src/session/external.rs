@@ -13,6 +13,7 @@ use crate::machine::{Event, Leg};
 use super::Turn;
 use super::frames::{Handled, Method};
 use super::lifecycle::{Farewell, Phase};
+use super::presence;
 use super::transit::Transit;
 
 const EXTERNAL: &[u8] = b"EXTERNAL";
@@ -78,9 +79,18 @@ impl External {
 // === impl Transit ===
 
 impl Transit {
-    /// The broker's `connection.start`, without EXTERNAL.
-    pub(super) fn start(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
-        match self.external.without(method.payload) {
+    /// The broker's `connection.start`: without EXTERNAL, and with the proxy's property if the
+    /// broker is known.
+    pub(super) fn start(
+        &mut self,
+        method: Method<'_>,
+        is_known: bool,
+        turn: &mut Turn<'_>,
+    ) -> Handled {
+        let without = self.external.without(method.payload);
+        let left = without.as_deref().unwrap_or(method.payload);
+        let shown = is_known.then(|| presence::shown(left)).flatten();
+        match shown.or(without) {
             Some(payload) => turn.replace(Leg::Broker, |out| {
                 frame::put(out, 1, method.channel, |out| {
                     out.extend_from_slice(&payload)

@@ -7,7 +7,7 @@ use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::amqp::properties::{Properties, has_headers};
 use crate::amqp::table::Table;
 use crate::amqp::version::Version;
-use crate::dead_letter::retries::Retries;
+use crate::dead_letter::retries::{self, Retries};
 use crate::dead_letter::{Lookup, Rules};
 use crate::machine::Fallback;
 use crate::objects::QueueType;
@@ -114,6 +114,23 @@ impl<'a> Facts<'a> {
                 self.retries_for(queue, self.seen_type(queue), SaidRetries::default())
             }
             None => None,
+        }
+    }
+
+    /// For a verdict about a queue whose returns are left to the broker. A message that the proxy
+    /// delays begins anew there, so the proxy minds the limit.
+    pub(super) fn limit_alone(self, name: &[u8]) -> Retries {
+        let queue = self.known_queue(name);
+        let by_policy = self.settings.policies.broker_delivery_limit(queue);
+        let limits = [self.argument(name, DELIVERY_LIMIT), by_policy];
+        let limits = limits.into_iter().flatten();
+        Retries {
+            limit: limits.filter_map(|limit| limit.try_into().ok()).min(),
+            counts: match self.counts_acquired() {
+                true => retries::Counts::Failed,
+                false => retries::Counts::All,
+            },
+            ..Retries::default()
         }
     }
 

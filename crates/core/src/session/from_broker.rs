@@ -64,7 +64,8 @@ impl Session {
     pub(super) fn broker_connection(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         if method.id == MethodId::CONNECTION_START {
             self.peer.watch(method.id, method.payload);
-            return self.transit.start(method, turn);
+            let is_known = self.peer.dialect.is_some();
+            return self.transit.start(method, is_known, turn);
         }
         let passed = turn.pass_method(method);
         match method.id {
@@ -169,6 +170,12 @@ impl Session {
         let Due {
             mut what, unseen, ..
         } = due;
+        if what == Expected::Verdict {
+            turn.replace(Leg::Broker, |out| {
+                reply::method(out, method.channel, MethodId::QUEUE_UNBIND_OK, |_| {});
+            });
+            return true;
+        }
         if state.closing && !what.lasts() {
             return unseen;
         }
@@ -225,7 +232,11 @@ impl Session {
                 let (declares, mut line) = self.line(turn);
                 declares.quiet(&mut line);
             }
-            Expected::Get(_) | Expected::Recover | Expected::Open | Expected::Other => {}
+            Expected::Get(_)
+            | Expected::Recover
+            | Expected::Verdict
+            | Expected::Open
+            | Expected::Other => {}
         }
     }
 

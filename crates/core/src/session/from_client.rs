@@ -13,6 +13,7 @@ use super::frames::{Handled, Method};
 use super::pause::Hold;
 use super::replies::{Expected, Replies, asked_for, has_reply};
 use super::tx::Tx;
+use super::verdicts::is_verdict;
 use super::{Session, Turn};
 
 const NO_ACK: u8 = 2;
@@ -77,6 +78,8 @@ impl Session {
             MethodId::BASIC_ACK | MethodId::BASIC_NACK | MethodId::BASIC_REJECT => {
                 return self.settle(method, turn);
             }
+            // It cannot fail, and ends nothing.
+            MethodId::QUEUE_UNBIND if is_verdict(method) => return self.verdict(method, turn),
             MethodId::TX_COMMIT if state.tx == Some(Tx::Returns) => {
                 return self.hold(Hold::Commit(channel), turn);
             }

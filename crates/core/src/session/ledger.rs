@@ -210,6 +210,8 @@ impl<'t> Books<'_, 't> {
                 self.page(*channel).is_some_and(|mut page| {
                     // It counts as a reject, even if a nack of it has waited for a ticket.
                     page.state.unacked.rejected_by(*tag, Asked::Return, false);
+                    let unsaid = page.state.unacked.set_verdict(*tag, None);
+                    page.ledger.give_back(unsaid);
                     page.withhold(*tag, Asked::Return) == Decision::NoTicket
                 })
             };
@@ -280,8 +282,7 @@ impl Page<'_, '_> {
         if self.ledger.is_full() {
             return Decision::NoTicket;
         }
-        let held = retained.delivered.until(now.wall);
-        match self.facts.decide((tag, retained), held, now) {
+        match self.decide(tag, now) {
             // Of a client's reject no cycle is made (S6.2): it is neither dropped nor parked for one.
             None | Some(Disposal::Drop(_)) => Decision::Forward,
             Some(Disposal::LeaveToBroker(cause)) => self.leave_unsettled(tag, asked, cause),
@@ -338,6 +339,7 @@ impl Page<'_, '_> {
     /// Settles a withheld or kept delivery at the broker: requeued, or as its client asked.
     pub(super) fn let_go(&mut self, tag: DeliveryTag, returns: bool) {
         let channel = self.state.id;
+        self.forget_verdict(tag);
         let told = self.state.unacked.give_up(tag);
         let nacked = told.as_ref().is_some_and(|of| of.nacked);
         self.ledger.give_back(told.map_or(0, |of| of.bytes()));

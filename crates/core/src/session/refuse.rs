@@ -24,6 +24,7 @@ use crate::registry::wording::cut;
 use super::channel::{Reword, Transfer};
 use super::frames::Method;
 use super::line::Line;
+use super::verdicts;
 
 /// A tag that no channel reaches.
 const NEVER: DeliveryTag = DeliveryTag(u64::MAX);
@@ -87,7 +88,7 @@ impl Line<'_, '_> {
         let named = names(id, method.payload, self.peer.version).ok();
         let mut named = named.into_iter().flatten().flatten();
         let names = &self.settings.names;
-        let ours = named.find(|(_, name)| names.is_ours(name));
+        let ours = named.find(|(_, name)| names.is_ours(name) || *name == verdicts::EXCHANGE);
         let Some((kind, name)) = ours.filter(|_| self.peer.dialect.is_some()) else {
             return false;
         };

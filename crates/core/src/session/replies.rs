@@ -76,6 +76,8 @@ pub(super) enum Expected {
     Barrier,
     /// A barrier after a publish to this exchange, which then exists.
     Published(ShortStr),
+    /// `channel.flow-ok`, which the client gets as `queue.unbind-ok`.
+    Verdict,
     Open,
     Other,
 }
@@ -186,7 +188,9 @@ impl Replies {
             Expected::Get(_) => matches!(id, MethodId::BASIC_GET_OK | MethodId::BASIC_GET_EMPTY),
             Expected::Cancel(of) => id == MethodId::BASIC_CANCEL_OK && **of == *tag,
             Expected::Recover => id == MethodId::BASIC_RECOVER_OK,
-            Expected::Barrier | Expected::Published(_) => id == MethodId::CHANNEL_FLOW_OK,
+            Expected::Barrier | Expected::Published(_) | Expected::Verdict => {
+                id == MethodId::CHANNEL_FLOW_OK
+            }
             Expected::Open => id == MethodId::CHANNEL_OPEN_OK,
             Expected::Exchange(_) => id == MethodId::EXCHANGE_DECLARE_OK,
             Expected::Other => !of_consumer,
@@ -301,7 +305,11 @@ impl Expected {
             | Expected::Cancel(name)
             | Expected::Exchange(name)
             | Expected::Published(name) => name.len(),
-            Expected::Recover | Expected::Barrier | Expected::Open | Expected::Other => 0,
+            Expected::Recover
+            | Expected::Barrier
+            | Expected::Verdict
+            | Expected::Open
+            | Expected::Other => 0,
         };
         // A queue that grows has room for as many again.
         let place = 2 * size_of::<Due>();

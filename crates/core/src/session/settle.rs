@@ -6,6 +6,7 @@
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
+use crate::dead_letter::verdict::Verdict;
 use crate::machine::{Event, Leg, Limit, Mono};
 
 use super::channel::Meant;
@@ -47,7 +48,8 @@ impl Session {
         let handled = match state.meant(settle) {
             Meant::Tag { last, as_it_is } => {
                 let facts = Facts::of(&self.settings, &self.peer, &self.registry);
-                let settlement = Settlement::new(method, settle, last, facts);
+                let judged = state.unacked.was_judged();
+                let settlement = Settlement::new(method, settle, last, judged, facts);
                 self.settle_up_to(settlement, as_it_is.then_some(method), turn)
             }
             Meant::Nothing => Handled::Done,
@@ -110,9 +112,10 @@ impl Session {
             && let Some(tag) = settlement.next(&state.unacked)
         {
             let facts = Facts::of(&self.settings, &self.peer, &self.registry);
-            let asked = settlement.asked_of(state.unacked.queue_of(tag), facts);
+            let unacked = &state.unacked;
+            let asked = settlement.asked_of(unacked.queue_of(tag), unacked.verdict(tag), facts);
             if asked.is_some()
-                && let Some(queue) = doubted(&state.unacked, tag, facts, turn.now.mono)
+                && let Some(queue) = doubted(unacked, tag, facts, turn.now.mono)
             {
                 let (declares, mut line) = self.line(turn);
                 if declares.verify(&queue, Why::Dies, &mut line) {
@@ -141,6 +144,9 @@ impl Session {
                     break;
                 }
                 Decision::Forward | Decision::Return => {
+                    if settlement.id != MethodId::BASIC_ACK {
+                        page.forget_verdict(tag);
+                    }
                     let unacked = &mut page.state.unacked;
                     let hole = unacked.first_withheld();
                     page.ledger.give_back(unacked.settle(tag));
@@ -158,11 +164,18 @@ impl Session {
 
 impl Settlement {
     /// `last`: the last or only tag.
-    fn new(method: Method<'_>, settle: Settle, last: DeliveryTag, facts: Facts<'_>) -> Settlement {
+    /// `judged`: one of its deliveries may have a verdict.
+    fn new(
+        method: Method<'_>,
+        settle: Settle,
+        last: DeliveryTag,
+        judged: bool,
+        facts: Facts<'_>,
+    ) -> Settlement {
         let asked = match (method.id, settle.requeue) {
             (MethodId::BASIC_ACK, _) => None,
             (_, false) => Some(Asked::Reject),
-            (_, true) => facts.any_retries().then_some(Asked::Return),
+            (_, true) => (judged || facts.any_retries()).then_some(Asked::Return),
         };
         let first = if settle.multiple {
             DeliveryTag(0)
@@ -192,15 +205,24 @@ impl Settlement {
 
     /// Whether a `multiple` has to wait for withheld deliveries below it.
     fn would_be_many(&self, unacked: &Unacked, facts: Facts<'_>) -> bool {
-        let is_withheld = |of: &Retained| self.asked_of(Some(&of.queue), facts).is_some();
+        let is_withheld = |of: &Retained| {
+            let asked = self.asked_of(Some(&of.queue), of.verdict.as_deref(), facts);
+            asked.is_some()
+        };
         self.multiple && unacked.awaits() && unacked.pieces(self.last, is_withheld) > MAX_PIECES
     }
 
     /// The client's request for a delivery of this queue, where it may be the proxy's.
-    fn asked_of(&self, queue: Option<&ShortStr>, facts: Facts<'_>) -> Option<Asked> {
+    fn asked_of(
+        &self,
+        queue: Option<&ShortStr>,
+        verdict: Option<&Verdict>,
+        facts: Facts<'_>,
+    ) -> Option<Asked> {
         let retried = || queue.is_some_and(|queue| facts.retries(queue).is_some());
+        let judged = verdict.is_some_and(Verdict::decides);
         self.asked
-            .filter(|asked| *asked == Asked::Reject || retried())
+            .filter(|asked| *asked == Asked::Reject || judged || retried())
     }
 
     fn next(&mut self, unacked: &Unacked) -> Option<DeliveryTag> {

@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use crate::amqp::content::Content;
 use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::dead_letter::retries::Attempts;
+use crate::dead_letter::verdict::Verdict;
 use crate::machine::{Cause, Mono, Wall};
 
 use super::instead::{Asked, Counts};
 
 mod bits;
 mod uncommitted;
+mod verdict;
 
 use bits::{Bits, bits, clear, clear_up_to, first, has, set};
 
@@ -37,6 +39,7 @@ pub(crate) struct Retained {
     pub kept: Mono,
     /// Publish its dead letter with our own `user-id`.
     pub hide_user: bool,
+    pub verdict: Option<Box<Verdict>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +74,8 @@ impl Retained {
 
     /// Bytes counted in the budget.
     pub(crate) fn bytes(&self) -> usize {
-        Retained::cost(&self.exchange, &self.routing_key, self.content.len())
+        let verdict = self.verdict.as_ref().map_or(0, |verdict| verdict.bytes());
+        Retained::cost(&self.exchange, &self.routing_key, self.content.len()) + verdict
     }
 }
 
@@ -102,6 +106,7 @@ pub(crate) struct Unacked {
     done: Vec<u64>,
     /// In tx mode: tags settled since the last commit.
     uncommitted: Option<Bits>,
+    judged: bool,
 }
 
 /// A kept delivery that is not in flight.

@@ -82,6 +82,7 @@ pub(super) fn returned<'a>(
         fits: true,
         by_exchange: None,
         draw: 0,
+        verdict: None,
     }
 }
 

@@ -349,6 +349,7 @@ impl Journey {
             knows_all: !words.flag("unsure"),
             fits: !words.flag("too-big"),
             by_exchange: by.as_ref(),
+            verdict: None,
             ..away::returned(&queue, (&self.exchange, &self.key), &self.content)
         };
         give_back(&of, &retries, &lookup(words), &rules, OWN, now)

@@ -37,6 +37,7 @@ pub(super) fn away(now: Wall, words: &mut Words) -> Content {
         fits: true,
         by_exchange: None,
         draw: 0,
+        verdict: None,
     };
     let retries = Retries {
         back_off: Some(BackOff {

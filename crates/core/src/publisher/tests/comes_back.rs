@@ -43,6 +43,7 @@ pub(super) fn returned(by_exchange: Option<&str>, dies_when_full: bool) -> Publi
         delivered: NOW,
         by_exchange: by_exchange.as_ref(),
         draw: 0,
+        verdict: None,
     };
     let retries = Retries {
         back_off: None,

@@ -10,7 +10,7 @@ use crate::amqp::ids::{ChannelId, ShortStr, name};
 use crate::amqp::method::{Consume, Get, MethodId};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
-use crate::dead_letter::{HistoryForm, RuleSettings, Target};
+use crate::dead_letter::{Dialect, HistoryForm, RuleSettings, Target};
 use crate::machine::*;
 use crate::objects::{DeclaredTarget, QueueType};
 use crate::registry::arguments::DeclareArguments;
@@ -87,6 +87,16 @@ pub(super) fn limited(mode: Mode, change: impl FnOnce(&mut Limits)) -> Settings 
     settings
 }
 
+fn start(server_properties: &[u8]) -> Vec<u8> {
+    method(ChannelId::CONNECTION, MethodId::CONNECTION_START, |a| {
+        a.short(9)
+            .longstr(server_properties)
+            .longstr(b"PLAIN")
+            .longstr(b"en_US")
+            .end();
+    })
+}
+
 // === impl Script ===
 
 impl Script {
@@ -156,18 +166,18 @@ impl Script {
 
     /// From connection.start to connection.open-ok.
     pub(super) fn handshake(&mut self, version: &[u8]) {
+        let zero = ChannelId::CONNECTION;
         let mut properties = TableBuilder::default();
         properties.longstr(b"version", version);
-        let properties = properties.finish();
-        let zero = ChannelId::CONNECTION;
-        self.broker(&method(zero, MethodId::CONNECTION_START, |a| {
-            a.short(9)
-                .longstr(&properties)
-                .longstr(b"PLAIN")
-                .longstr(b"en_US")
-                .end();
-        }))
-        .passes();
+        let said = start(properties.as_table().0);
+        let shown = match Dialect::of_version(version) {
+            None => said.clone(),
+            Some(_) => {
+                properties.longstr(b"dlx_proxy", env!("CARGO_PKG_VERSION").as_bytes());
+                start(properties.as_table().0)
+            }
+        };
+        self.broker(&said).client_gets(&[&shown]);
         let mut properties = TableBuilder::default();
         properties.longstr(b"connection_name", b"worker 1");
         let properties = properties.finish();

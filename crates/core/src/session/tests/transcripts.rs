@@ -18,9 +18,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::script::*;
-use super::words::{Words, frames, lenient, quoted, shown, time};
+use super::words::{Words, frames, lenient, quoted, shown, table, time};
 use crate::amqp::ids::{ShortStr, name};
 use crate::dead_letter::grid::Jitter;
+use crate::amqp::properties::Properties;
+use crate::amqp::table::Table;
+use crate::dead_letter::edited;
 use crate::dead_letter::retries::{OnCrash, RetryType};
 use crate::dead_letter::schedule::Schedule;
 use crate::machine::*;
@@ -247,6 +250,12 @@ impl Script {
                 dead.routing_key,
                 quoted(&dead.content.body),
             );
+            let properties = Properties::parse(&dead.content.properties);
+            let headers = properties.ok().and_then(|properties| properties.headers());
+            let users = Table(headers.unwrap_or_default()).without(edited::is_kept);
+            if let Some(users) = users.filter(|users| !users.is_empty()) {
+                words += &format!(" {}", table(&users).unwrap_or_default());
+            }
             if dead.purpose != Purpose::Death {
                 words += &format!(" {:?}", dead.purpose);
             }

@@ -9,13 +9,13 @@ use crate::amqp::frame::{self, Front, Kind};
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
-use crate::amqp::table::{Table, TableBuilder};
+use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::registry::lenient::{Item, Lenient};
 
 /// With their arguments: `0` is a reserved short, a number has that many bytes, `s` is a short and `S` a long string, `t` a table, `+` the names of bits.
 /// The last ones may be missing: they are empty or 0.
 #[rustfmt::skip]
-const METHODS: [(MethodId, &str, &str); 43] = [
+const METHODS: [(MethodId, &str, &str); 47] = [
     (MethodId::BASIC_ACK, "ack", "8 +multiple"),
     (MethodId::BASIC_NACK, "nack", "8 +multiple,requeue"),
     (MethodId::BASIC_REJECT, "reject", "8 +requeue"),
@@ -36,6 +36,10 @@ const METHODS: [(MethodId, &str, &str); 43] = [
     (MethodId::QUEUE_DECLARE_OK, "declare-ok", "s 4 4"),
     (MethodId::QUEUE_DELETE, "delete", "0 s +if-unused,if-empty,no-wait"),
     (MethodId::QUEUE_DELETE_OK, "delete-ok", "4"),
+    (MethodId::QUEUE_BIND, "bind", "0 s s s +no-wait t"),
+    (MethodId::QUEUE_BIND_OK, "bind-ok", ""),
+    (MethodId::QUEUE_UNBIND, "unbind", "0 s s s t"),
+    (MethodId::QUEUE_UNBIND_OK, "unbind-ok", ""),
     (MethodId::QUEUE_PURGE, "purge", "0 s +no-wait"),
     (MethodId::QUEUE_PURGE_OK, "purge-ok", "4"),
     (MethodId::EXCHANGE_DECLARE, "exchange.declare", "0 s s +passive,durable,auto-delete,internal,no-wait t"),
@@ -142,7 +146,7 @@ impl Words<'_> {
         bits
     }
 
-    /// `{name=value …}`: a number is a long, all else a long string.
+    /// `{name=value …}`: a number is a long, `true` a boolean, braces are a table, all else a long string.
     pub(super) fn table(&mut self) -> Vec<u8> {
         let mut table = TableBuilder::default();
         if self.is(b'{') {
@@ -150,9 +154,16 @@ impl Words<'_> {
             while !self.is(b'}') {
                 let (name, _) = self.text();
                 self.skip();
+                if self.is(b'{') {
+                    let inner = self.table();
+                    let (tag, data) = (b'F', &inner[..]);
+                    table.value(&name, &Value { tag, data });
+                    continue;
+                }
                 let (value, is_quoted) = self.text();
                 match str::from_utf8(&value).unwrap_or_default().parse() {
                     Ok(number) if !is_quoted => table.long(&name, number),
+                    _ if value == b"true" && !is_quoted => table.boolean(&name, true),
                     _ => table.longstr(&name, &value),
                 };
             }
