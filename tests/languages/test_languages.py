@@ -88,6 +88,8 @@ def test_a_library_shows_the_same(way, library, kind):
         assert list(steps) == STEPS
         assert {name: deaths(steps[name]["deliveries"]) for name in DEATHS} == DEATHS
     direct, proxied = (each_dead_letter(as_stated, steps) for steps in (direct, proxied))
+    if server := proxied["connect"].get("server"):
+        assert value(server.pop("dlx_proxy")).count(".") == 2, "the version"
     assert without_times(proxied, since) == without_times(direct, since)
     assert said_proxied == said
     # A client may see a dead letter before its confirm is counted.
