@@ -107,6 +107,25 @@ pub(crate) const RULES: &[Rule] = &[
         }),
     },
     Rule {
+        name: "server-property",
+        reason: "the proxy shows that it is there by one more property of `connection.start`",
+        stated: true,
+        how: How::Direct(|_, direct, proxied| {
+            let start = |frame: &Frame| frame.name == "connection.start";
+            let Some(Arg::Table(shown)) =
+                proxied.arg("server-properties").filter(|_| start(proxied))
+            else {
+                return;
+            };
+            if let Some(added @ (name, Value::Text(_))) = shown.fields.last()
+                && name == b"dlx_proxy"
+                && let Some(Arg::Table(said)) = direct.arg_mut("server-properties")
+            {
+                said.fields.push(added.clone());
+            }
+        }),
+    },
+    Rule {
         name: "refusal-words",
         reason: "what the broker says of a queue with another dead-letter target, or of the proxy's own objects, is told in other words, and without a name of the proxy's that its client did not write (S7.3)",
         stated: true,

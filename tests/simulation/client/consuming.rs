@@ -3,6 +3,7 @@
 use fastrand::Rng;
 
 use super::super::codec::methods::Arg;
+use super::super::codec::value::{Bytes, Table, Value};
 use super::super::plan::{Plan, text};
 use super::super::retries::By;
 use super::{Channel, Client, Said, Verb};
@@ -52,7 +53,25 @@ impl Client {
         let mut args = vec![("delivery-tag", Arg::Number(tag))];
         args.push(("multiple", Arg::Bit(multiple)));
         args.push(("requeue", Arg::Bit(matches!(verb, Verb::Returned(_)))));
+        if rng.u8(..6) == 0 {
+            self.judge(id, tag + u64::from(rng.bool()));
+        }
         self.send(id, name, &args);
+    }
+
+    /// Says why, of a delivery or of one that may not be there: that changes nothing but headers.
+    fn judge(&mut self, id: u16, tag: u64) {
+        let why = Table {
+            fields: vec![(b"reason".to_vec(), Value::Text(b"no address".to_vec()))],
+            rest: Bytes::new(),
+        };
+        let mut args = vec![
+            ("queue", text("any")),
+            ("exchange", text("dlx-proxy.verdict")),
+        ];
+        args.push(("routing-key", text(&tag.to_string())));
+        args.push(("arguments", Arg::Table(why)));
+        self.request(id, "queue.unbind", &args, "queue.unbind-ok");
     }
 
     pub(super) fn consume(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
