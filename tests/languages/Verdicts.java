@@ -5,6 +5,7 @@ import com.rabbitmq.client.Delivery;
 import com.rabbitmq.client.impl.recovery.AutorecoveringChannel;
 import com.rabbitmq.client.impl.recovery.RecoveryAwareChannelN;
 import java.io.IOException;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -16,6 +17,8 @@ class Verdicts {
             tag -= ((RecoveryAwareChannelN) recovering.getDelegate()).getActiveDeliveryTagOffset();
         }
         if (channel.getConnection().getServerProperties().containsKey("dlx_proxy")) {
+            said = new HashMap<>(said);
+            said.computeIfPresent("error", (name, text) -> text.toString().substring(0, Math.min(text.toString().length(), 4096)));
             channel.queueUnbind("any", "dlx-proxy.verdict", Long.toString(tag), said);
         }
     }
@@ -38,7 +41,7 @@ class Verdicts {
         channel.basicReject(work.take().getEnvelope().getDeliveryTag(), false);
         Delivery last = work.take();
         long tag = last.getEnvelope().getDeliveryTag();
-        verdict(channel, tag, Map.of("reason", "no address", "error", "a trace", "headers", Map.of("tenant", 7)));
+        verdict(channel, tag, Map.of("reason", "no address", "error", "a trace".repeat(100_000), "headers", Map.of("tenant", 7)));
         channel.basicReject(tag, false);
         connection.close();
         AmqpClient.step("done", Map.of());

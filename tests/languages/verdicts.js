@@ -6,6 +6,7 @@ const { step } = require('./output')
 
 async function verdict(channel, message, said) { // { reason, error, 'delay-ms', dead, headers }
   if ('dlx_proxy' in channel.connection.serverProperties) {
+    said = { ...said, error: said.error?.slice(0, 4096) }
     await channel.unbindQueue('any', 'dlx-proxy.verdict', String(message.fields.deliveryTag), said)
   }
 }
@@ -36,7 +37,7 @@ async function main(url, count) {
   const { connection, channel, next } = await reader(url)
   channel.reject(await next(), false)
   const last = await next()
-  await verdict(channel, last, { reason: 'no address', error: 'a trace', headers: { tenant: 7 } })
+  await verdict(channel, last, { reason: 'no address', error: 'a trace'.repeat(100000), headers: { tenant: 7 } })
   channel.reject(last, false)
   await channel.close()
   await connection.close()

@@ -11,7 +11,7 @@ from output import step
 async def verdict(message, **said):  # reason, error, delay_ms, dead, headers
     channel = message.channel
     if "dlx_proxy" in channel.connection.server_properties:
-        said = {name.replace("_", "-"): value for name, value in said.items()}
+        said = {name.replace("_", "-"): value[:4096] if isinstance(value, str) else value for name, value in said.items()}
         await channel.queue_unbind("any", "dlx-proxy.verdict", str(message.delivery_tag), said)
 
 
@@ -29,7 +29,7 @@ async def main(url, count):
     again = await deliveries.get()
     await again.reject(requeue=False)
     last = await deliveries.get()
-    await verdict(last, reason="no address", error="a trace", headers={"tenant": 7})
+    await verdict(last, reason="no address", error="a trace" * 100_000, headers={"tenant": 7})
     await last.reject(requeue=False)
     step("done")
     await connection.close()

@@ -122,7 +122,9 @@ impl Page<'_, '_> {
     /// The broker deals with the delivery: its verdict has no effect.
     pub(super) fn forget_verdict(&mut self, tag: DeliveryTag) {
         let unacked = &mut self.state.unacked;
-        if let Some(judged) = unacked.copy(tag).filter(|of| of.verdict.is_some()) {
+        if unacked.verdict(tag).is_some()
+            && let Some(judged) = unacked.copy(tag)
+        {
             let queue = judged.queue.clone();
             self.ledger.give_back(unacked.set_verdict(tag, None));
             let cause = Unused::LeftToBroker;

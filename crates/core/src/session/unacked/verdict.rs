@@ -9,7 +9,9 @@ use super::Unacked;
 
 impl Unacked {
     pub(crate) fn verdict(&self, tag: DeliveryTag) -> Option<&Verdict> {
-        self.copies.get(&tag.0)?.verdict.as_deref()
+        // Most channels have none, and are not searched.
+        let judged = self.judged.then(|| self.copies.get(&tag.0));
+        judged.flatten()?.verdict.as_deref()
     }
 
     /// For a delivery with a copy. Returns the bytes of the verdict before.
