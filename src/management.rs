@@ -36,6 +36,7 @@ use policies::Listed;
 
 pub use crate::registry::adoption::ListedPolicy;
 pub use adoption::{Adoption, NotAdopted};
+pub use alteration::{Alterations, NotAltered};
 pub use examined::ListedPermission;
 pub use harm::{HARMFUL, Harm};
 pub use http::{Api, NoAnswer};
@@ -43,6 +44,7 @@ pub use queues::DelayQueue;
 
 mod adoption;
 mod alarms;
+mod alteration;
 mod condition;
 mod dead_letter_queues;
 mod examined;

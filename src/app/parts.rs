@@ -228,7 +228,7 @@ fn certificates(config: &Config) -> Result<Certificates, BindError> {
 
 /// The seed differs between proxies, even if each is process 1 of a container, so they do not all
 /// reconnect at once.
-fn login(config: &Config) -> Login {
+pub(super) fn login(config: &Config) -> Login {
     Login {
         vhost: Vhost::EMPTY,
         user: config.upstream.user.clone(),

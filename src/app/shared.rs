@@ -12,7 +12,7 @@ use crate::console::redrives::Redrives;
 use crate::drain::Drain;
 use crate::hook::Hook;
 use crate::known::{Handlings, Known};
-use crate::management::{Adoption, Management};
+use crate::management::{Adoption, Alterations, Management};
 use crate::net::background::Background;
 use crate::net::clock::SystemClock;
 use crate::net::dial::Dialer;
@@ -121,6 +121,15 @@ impl<'a> Shared<'a> {
         })
     }
 
+    pub(super) fn alterations(&self, walks: &Walks) -> Option<Alterations> {
+        Some(Alterations {
+            adoption: self.adoption(&walks.hub)?,
+            walks: walks.clone(),
+            login: parts::login(self.config),
+            sessions: self.settings.clone(),
+        })
+    }
+
     pub(super) fn walks(&self, hub: &Hub, thread: Background) -> Walks {
         Walks {
             walker: Walker {
@@ -137,6 +146,7 @@ impl<'a> Shared<'a> {
         let (config, settings, metrics) = (self.config, &self.settings, &self.metrics);
         let limits = &settings.limits;
         let adoption = self.adoption(&walks.hub);
+        let alterations = self.alterations(&walks);
         let redrives = Redrives {
             walks: walks.clone(),
             drain: self.drain.clone(),
@@ -173,6 +183,7 @@ impl<'a> Shared<'a> {
             vhosts: config.vhosts.iter().cloned().collect(),
             edits: config.admin_edit,
             adoption,
+            alterations,
         }
     }
 

@@ -19,7 +19,8 @@ mod retries;
 
 pub use broker::Broker;
 pub use dead_letters::{
-    Adopted, Adoption, DeadLetters, Handled, Moving, OneRedrive, Place, Redrives, Watch, What,
+    Adopted, Adoption, Altered, DeadLetters, Handled, Moving, OneRedrive, Place, Redrives, Watch,
+    What,
 };
 pub use doctor::Doctor;
 pub use proxy::{AdminPort, Output, Printing, Proxy};

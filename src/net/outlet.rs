@@ -202,6 +202,9 @@ impl Outlet<Session> for SessionOutlet {
             self.observer.event(&event);
         }
         self.ask_links(&mut fx.out);
+        if let Some(ready) = fx.out.swap.take() {
+            self.hub.said_of_swap(self.owner, ready);
+        }
         match &mut self.outbox {
             Some(outbox) => outbox.hand_over(&mut fx.out.dead, cx),
             None if fx.out.dead.is_empty() => {}
@@ -287,6 +290,9 @@ impl Outlet<Publisher> for PublisherOutlet {
                 (careful, ends.drop_guard())
             });
             put(careful, input);
+        }
+        if std::mem::take(&mut fx.out.paused) {
+            self.hub.publisher_pauses();
         }
         if !publisher.needs_careful() {
             self.careful = None;

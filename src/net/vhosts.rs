@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -31,6 +31,7 @@ use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Policies, Policy};
 use crate::{intake, publisher, recorder, session, walk};
 
+use super::alterations::Swapping;
 use super::outlet::{Observer, SessionOutlet};
 use super::question::Question;
 
@@ -66,6 +67,8 @@ struct Inner {
     links: Mutex<BTreeMap<Vhost, Arc<Links>>>,
     owners: Mutex<HashMap<Owner, Inbox>>,
     last_owner: AtomicU64,
+    /// A queue that is being made anew.
+    swapping: Mutex<Option<Swapping>>,
 }
 
 #[derive(Clone)]
@@ -98,6 +101,7 @@ impl Hub {
             links: Mutex::default(),
             owners: Mutex::default(),
             last_owner: AtomicU64::new(0),
+            swapping: Mutex::default(),
         }))
     }
 
@@ -111,7 +115,11 @@ impl Hub {
         observer: Box<dyn Observer>,
     ) -> (SessionOutlet, mpsc::Receiver<Box<session::Input>>) {
         let (sender, inbox) = mpsc::channel(max_tickets + SESSION_SPARE);
-        let owner = self.register(Inbox::Session(sender));
+        let owner = self.register(Inbox::Session(sender.clone()));
+        // Registered before it is asked: so it misses nothing, and may hear of it twice.
+        for swap in self.swap_for_new() {
+            put(&sender, Box::new(session::Input::Swap(swap)));
+        }
         (SessionOutlet::new(self.clone(), owner, observer), inbox)
     }
 
@@ -156,9 +164,10 @@ impl Hub {
         let intake = self.links(vhost).intake.clone();
         let answer = async {
             intake.send(ensure).await.ok()?;
-            match *inbox.recv().await? {
-                session::Input::Ensured(ensured) => Some(ensured.ready),
-                _ => None,
+            loop {
+                if let session::Input::Ensured(ensured) = *inbox.recv().await? {
+                    return Some(ensured.ready);
+                }
             }
         };
         let ready = timeout(ENSURED, answer).await;
@@ -169,6 +178,20 @@ impl Hub {
     /// Call when the session has ended.
     pub(super) fn forget(&self, owner: Owner) {
         lock(&self.0.owners).remove(&owner);
+        self.left_swap(owner);
+    }
+
+    pub(super) fn sessions(&self) -> Vec<(Owner, mpsc::Sender<Box<session::Input>>)> {
+        let owners = lock(&self.0.owners);
+        let sessions = owners.iter().filter_map(|(owner, inbox)| match inbox {
+            Inbox::Session(inbox) => Some((*owner, inbox.clone())),
+            Inbox::Intake(_) | Inbox::Walk(_) => None,
+        });
+        sessions.collect()
+    }
+
+    pub(super) fn swapping(&self) -> MutexGuard<'_, Option<Swapping>> {
+        lock(&self.0.swapping)
     }
 
     fn register(&self, inbox: Inbox) -> Owner {

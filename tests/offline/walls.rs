@@ -7,7 +7,7 @@ use regex::Regex;
 use super::{repository, text_of};
 
 /// The rooms of the core, lowest first: each may use those before it.
-const ROOMS: [&str; 14] = [
+const ROOMS: [&str; 15] = [
     "machine",
     "dead_letter",
     "objects",
@@ -22,6 +22,7 @@ const ROOMS: [&str; 14] = [
     "pulse",
     "walk",
     "import",
+    "alteration",
 ];
 
 /// What the pure crates may depend on: none of it opens sockets or files, reads a clock, starts tasks, locks or draws numbers.

@@ -214,6 +214,7 @@ view! {
         consumer_tag: &'a [u8] = |c| c.shortstr()?;
         /// no_local 1, no_ack 2, exclusive 4, no_wait 8.
         bits: u8 = |c| c.octet()?;
+        arguments: &'a [u8] = |c| c.longstr()?;
     }
 }
 

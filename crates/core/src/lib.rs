@@ -25,6 +25,7 @@
 
 pub use dlx_amqp as amqp;
 
+pub mod alteration;
 pub mod dead_letter;
 pub mod import;
 pub mod intake;

@@ -39,6 +39,10 @@ pub enum OwnObject<'a> {
     ReturnExchange(&'a [u8]),
     /// Leads to this internal exchange.
     Bridge(&'a [u8]),
+    /// Has the order to make this queue anew.
+    Order(&'a [u8]),
+    /// Shows whether the broker takes new arguments for this queue; for a moment.
+    Trial(&'a [u8]),
     /// Leads to the intake queue, for queues with these arguments: see
     /// [`OwnObject::intake_exchange`].
     IntakeExchange(DeclaredTarget, QueueType),
@@ -73,6 +77,8 @@ impl<'a> OwnObject<'a> {
             }
             OwnObject::ReturnExchange(queue) => (Kind::ReturnExchange, Cow::Borrowed(queue)),
             OwnObject::Bridge(exchange) => (Kind::Bridge, Cow::Borrowed(exchange)),
+            OwnObject::Order(queue) => (Kind::Order, Cow::Borrowed(queue)),
+            OwnObject::Trial(queue) => (Kind::Trial, Cow::Borrowed(queue)),
             OwnObject::IntakeExchange(said, queue_type) => {
                 let kind = match queue_type {
                     _ if said.at_least_once() => Kind::AtLeastOnceIntake,

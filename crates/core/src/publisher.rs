@@ -114,7 +114,22 @@ pub struct Publisher {
     foreign_refused: bool,
     /// The broker did not refuse our user-id on this link, so parked messages can have the proof.
     provable: bool,
+    pause: Pause,
+    pauses_until: Option<Mono>,
 }
+
+/// While a queue is made anew, nothing may be on its way into it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Pause {
+    #[default]
+    No,
+    /// What was published is not confirmed yet.
+    Begun,
+    Told,
+}
+
+/// A pause ends by itself: what is published then at a queue that is missing is returned, and parked.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 // === impl Settings ===
 
@@ -153,6 +168,8 @@ impl Publisher {
             full: BTreeMap::new(),
             foreign_refused: false,
             provable: true,
+            pause: Pause::No,
+            pauses_until: None,
         }
     }
 
@@ -369,6 +386,10 @@ impl Linked for Publisher {
                     self.was_tried((owner, ticket), outcome, now, fx);
                 }
             }
+            Input::Pause(pauses) => {
+                self.pause = if pauses { Pause::Begun } else { Pause::No };
+                self.pauses_until = pauses.then(|| now.mono.after(LONGEST_PAUSE));
+            }
         }
         if self.store.is_full(&self.settings.limits) && !self.draining {
             fx.events.push(Event::LimitMet(Limit::PublisherBytes));
@@ -382,6 +403,9 @@ impl Linked for Publisher {
     fn due(&mut self, now: Now, fx: &mut Effects) {
         if self.away.still(now.mono) {
             self.hand_over(now, fx);
+        }
+        if self.pauses_until.take_if(|at| *at <= now.mono).is_some() {
+            self.pause = Pause::No;
         }
         self.store.try_again(now.mono);
         let due = self.holds.due(now.mono);
@@ -397,6 +421,7 @@ impl Linked for Publisher {
             self.tick,
             self.store.next_try(),
             self.away.deadline(),
+            self.pauses_until,
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -408,7 +433,14 @@ impl Linked for Publisher {
             let intake = self.settings.intake.map(|intake| (intake, true));
             fx.out.takes.extend(intake);
         }
-        self.pump(now, fx);
+        match self.pause {
+            Pause::No => self.pump(now, fx),
+            Pause::Begun if self.store.in_flight == 0 && !self.holds.any_handed() => {
+                self.pause = Pause::Told;
+                fx.out.paused = true;
+            }
+            Pause::Begun | Pause::Told => {}
+        }
         // A vhost that does not let us in will not do so soon: the broker should deal with all that is here.
         let shut_out = self.link.is_refused();
         self.away.refusing |= shut_out && !self.settings.careful;

@@ -32,6 +32,7 @@ pub mod in_vain;
 pub mod lenient;
 pub mod live;
 pub mod policy;
+pub mod reach;
 pub mod redeclared;
 pub mod refusal;
 pub mod said_retries;

@@ -30,6 +30,7 @@ mod refuse;
 mod replies;
 mod retries;
 mod settle;
+mod swap;
 mod timers;
 mod transit;
 mod tx;
@@ -57,6 +58,7 @@ use crate::registry::policy::Mode;
 pub use self::external::External;
 pub use self::input::Input;
 pub use self::output::{Effects, Output};
+pub use self::swap::{Ready, Swap};
 
 use channel::{Channels, await_rejects};
 use declares::Declares;
@@ -68,6 +70,7 @@ use line::Line;
 use ordering::Exchanges;
 use pause::Hold;
 use peer::Peer;
+use swap::Swapping;
 use timers::TIMERS;
 use transit::Transit;
 
@@ -102,6 +105,8 @@ pub struct Session {
     registry: Registry,
     exchanges: Exchanges,
     declares: Declares,
+    /// A queue is being made anew.
+    swap: Option<Box<Swapping>>,
 }
 
 /// The context of one call: the bytes being read, the time, the effects.
@@ -165,6 +170,7 @@ impl Session {
             registry: Registry::new(settings.catalogue.clone(), limits.max_queues_per_connection),
             exchanges: Exchanges::default(),
             declares: Declares::default(),
+            swap: None,
             settings: settings.clone(),
         }
     }
@@ -251,11 +257,13 @@ impl Session {
                     <= self.settings.limits.now().max_replies_per_connection / 2
             }
             Some(Hold::Probe) => !self.declares.is_on_its_way(),
+            Some(Hold::Swap) => self.swap.is_none(),
         };
         if over {
             self.transit.pause.end();
         }
         self.leave_when_settled(turn);
+        self.tell_of_swap(turn);
     }
 }
 
@@ -283,6 +291,8 @@ impl Machine for Session {
         if from == Leg::Broker {
             self.transit.flush_acks(&mut self.channels, &mut turn);
             self.after(&mut turn);
+        } else if self.swap.is_some() {
+            self.tell_of_swap(&mut turn);
         }
         at
     }
@@ -314,6 +324,7 @@ impl Machine for Session {
                 let (declares, mut line) = self.line(&mut turn);
                 declares.looked_up(&queue, &mut line);
             }
+            Input::Swap(swap) => self.swap(swap, &mut turn),
         }
         self.after(&mut turn);
     }

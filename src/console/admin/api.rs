@@ -43,11 +43,12 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::console::redrives::Redrives;
 use crate::known::Known;
 use crate::letter::{Filter, beginning};
-use crate::management::Adoption;
+use crate::management::{Adoption, Alterations};
 use crate::readiness::Readiness;
 use crate::walk::Bodies;
 
 mod adoption;
+mod alteration;
 mod deaths;
 mod description;
 mod edits;
@@ -82,6 +83,7 @@ pub struct Api {
     pub edits: bool,
     /// With a `management-url`.
     pub adoption: Option<Adoption>,
+    pub alterations: Option<Alterations>,
 }
 
 pub(super) fn router(api: Api) -> Router {
@@ -97,6 +99,7 @@ pub(super) fn router(api: Api) -> Router {
         .routes(routes!(handled::list_handled))
         .routes(routes!(adoption::adopt))
         .routes(routes!(adoption::release))
+        .routes(routes!(alteration::alter))
         .routes(routes!(queues::list_queues))
         .routes(routes!(deaths::list))
         .routes(routes!(deaths::rates))

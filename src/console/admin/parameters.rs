@@ -169,16 +169,21 @@ impl Parameters {
         name: &str,
         read: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<Option<T>, Problem> {
-        let Some(bytes) = self.one(name)? else {
-            return Ok(None);
-        };
-        let Ok(typed) = String::from_utf8(bytes) else {
-            return Err(bad(format_args!("{name}: write it as UTF-8")));
-        };
-        match read(&typed) {
-            Ok(read) => Ok(Some(read)),
-            Err(problem) => Err(bad(format_args!("{name}={typed}: {problem}"))),
-        }
+        let one = self.one(name)?;
+        one.map(|bytes| as_text(name, bytes, read)).transpose()
+    }
+
+    /// Takes all of this name.
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) fn read_all<T, E: Display>(
+        &mut self,
+        name: &str,
+        mut read: impl FnMut(&str) -> Result<T, E>,
+    ) -> Result<Vec<T>, Problem> {
+        let all = self.all(name).into_iter();
+        all.map(|bytes| as_text(name, bytes, &mut read)).collect()
     }
 
     pub(super) fn is_true(&mut self, name: &str) -> Result<bool, Problem> {
@@ -225,6 +230,17 @@ pub(super) fn bad(detail: impl Display) -> Problem {
 }
 
 /// Form encoding: `+` is a space.
+fn as_text<T, E: Display>(
+    name: &str,
+    bytes: Vec<u8>,
+    read: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, Problem> {
+    let Ok(typed) = String::from_utf8(bytes) else {
+        return Err(bad(format_args!("{name}: write it as UTF-8")));
+    };
+    read(&typed).map_err(|problem| bad(format_args!("{name}={typed}: {problem}")))
+}
+
 fn decoded(text: &str) -> Vec<u8> {
     percent_decode_str(&text.replace('+', " ")).collect()
 }

@@ -155,6 +155,31 @@ pub struct Adopting {
     pub dry_run: bool,
 }
 
+/// Which queue is made anew, and how.
+#[derive(Args, Debug, IntoParams)]
+#[into_params(parameter_in = Query, rename_all = "kebab-case")]
+pub struct Altering {
+    /// The queue
+    #[arg(value_name = "QUEUE", value_parser = NonEmptyStringValueParser::new())]
+    pub queue: String,
+    /// Set this argument; may be repeated
+    #[arg(long, value_name = "ARGUMENT=VALUE")]
+    #[param(value_type = Option<Vec<String>>)]
+    set: Vec<String>,
+    /// Remove this argument; may be repeated
+    #[arg(long, value_name = "ARGUMENT")]
+    #[param(value_type = Option<Vec<String>>)]
+    unset: Vec<String>,
+    /// Try for so long [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    #[param(value_type = Option<String>)]
+    wait: Option<String>,
+    /// Only show the plan
+    #[arg(long)]
+    #[param(value_type = Option<bool>)]
+    pub dry_run: bool,
+}
+
 /// Refuses an empty value: an unset shell variable would be a filter that matches everything.
 pub(crate) fn bytes() -> impl TypedValueParser<Value = OsString> {
     OsStringValueParser::new().try_map(|bytes| match bytes.is_empty() {

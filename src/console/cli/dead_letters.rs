@@ -8,7 +8,9 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 
 use super::proxy::{Printing, Proxy};
-use crate::console::admin::wanted::{Adopting, Filters, Named, Pace, Part, To, Which, bytes};
+use crate::console::admin::wanted::{
+    Adopting, Altering, Filters, Named, Pace, Part, To, Which, bytes,
+};
 
 const AFTER_HELP: &str = "\
 The proxy logs in to the broker as you, browses the queue from the oldest message, and puts the messages back. You need the right to read the queue. \
@@ -31,6 +33,14 @@ dead-letter exchange of these queues: the same, with an intake exchange of the p
 The proxy needs a `management-url`; its user and you need the tag `policymaker`.
 
 Exit codes: 0 done, or nothing to do; 65 with --dry-run: something is missing; 1 no answer, or you said no; 64 usage error, or --approve is missing.";
+
+const AFTER_HELP_OF_ALTERATION: &str = "\
+Shows its plan, and asks. Elsewhere than on a terminal it needs --approve. The queue is deleted and declared anew, with its bindings and its consumers, \
+as soon as it is empty and nothing of it is unsettled. Meanwhile the proxy holds back what clients publish into it: less than a second. All clients of \
+the queue have to use this proxy, and no other proxy may work in the vhost. Without --set and --unset it only takes over the dead letters of the queue. \
+The proxy needs a `management-url`; you need the tag `policymaker`.
+
+Exit codes: 0 done; 65 with --dry-run: something is missing; 1 no answer, the queue was not quiet, or you said no; 64 usage error, or --approve is missing.";
 
 const AFTER_HELP_OF_QUEUES: &str = "\
 The proxy lists the queues that its dead letters went to since it started, and the targets of the queues it knows. With a `management-url` it also \
@@ -68,6 +78,19 @@ pub enum Adoption {
     /// Give adopted queues back to the broker
     #[command(after_help = AFTER_HELP_OF_ADOPTION)]
     Release(Adopted),
+    /// Make a queue anew with other arguments, while its clients stay connected
+    #[command(after_help = AFTER_HELP_OF_ALTERATION)]
+    Alter(Altered),
+}
+
+/// Which queue, and what changes.
+#[derive(Args, Debug)]
+pub struct Altered {
+    #[command(flatten)]
+    pub which: Altering,
+    /// Do not ask
+    #[arg(short = 'y', long)]
+    pub approve: bool,
 }
 
 /// Which queues, and whether to ask.

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{Failed, Outcome, Query, Said};
 use crate::console::admin::client::Client;
+use crate::console::admin::wanted::Altering;
 use crate::console::cli::{Adoption, Output, Printing};
 use crate::plain;
 
@@ -16,16 +17,30 @@ pub(super) async fn carry_out(
     what: &Adoption,
     mut query: Query,
 ) -> Result<(Said, Outcome), Failed> {
-    let (page, asked) = match what {
-        Adoption::Adopt(asked) => ("adopt", asked),
-        Adoption::Release(asked) => ("release", asked),
+    let (page, queue, dry_run, approve) = match what {
+        Adoption::Adopt(asked) => (
+            "adopt",
+            &asked.which.queue,
+            asked.which.dry_run,
+            asked.approve,
+        ),
+        Adoption::Release(asked) => (
+            "release",
+            &asked.which.queue,
+            asked.which.dry_run,
+            asked.approve,
+        ),
+        Adoption::Alter(asked) => {
+            let Altering { queue, dry_run, .. } = &asked.which;
+            ("alter", &Some(queue.clone()), *dry_run, asked.approve)
+        }
     };
-    if let Some(queue) = &asked.which.queue {
+    if let Some(queue) = queue {
         query.add("queue", queue);
     }
     let page = super::path(client, [&"queues", &page]);
     let order = format!("{page}{}", query.text());
-    if asked.which.dry_run {
+    if dry_run {
         let plan = client.json(Method::POST, &order, "").await?;
         let outcome = match is_empty(&plan["missing"]) {
             true => Outcome::All,
@@ -33,11 +48,11 @@ pub(super) async fn carry_out(
         };
         return Ok((said(&plan, printing)?, outcome));
     }
-    if !asked.approve {
+    if !approve {
         query.add("dry-run", "true");
         let plan = format!("{page}{}", query.text());
         let plan = client.json(Method::POST, &plan, "").await?;
-        if is_empty(&plan["policies"]) {
+        if plan["policies"].as_array().is_some_and(Vec::is_empty) {
             return Ok((said(&plan, printing)?, Outcome::All));
         }
         eprint!("{}", text(&plan));

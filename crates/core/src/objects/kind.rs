@@ -33,6 +33,8 @@ kinds! {
     DelayQueue b".delay.",
     ReturnExchange b".return/",
     Bridge b".bridge/",
+    Order b".altering/",
+    Trial b".trial/",
     Intake b"",
     QuorumIntake b"+",
     AtLeastOnceIntake b"++",
@@ -58,7 +60,9 @@ impl Kind {
             | Kind::UserMark
             | Kind::DelayExchange
             | Kind::DueExchange => rest.is_empty(),
-            Kind::DelayQueue | Kind::ReturnExchange | Kind::Bridge => true,
+            Kind::DelayQueue | Kind::ReturnExchange | Kind::Bridge | Kind::Order | Kind::Trial => {
+                true
+            }
             Kind::Intake | Kind::QuorumIntake | Kind::AtLeastOnceIntake => {
                 matches!(rest.first(), None | Some(b'/'))
             }
@@ -85,6 +89,8 @@ impl Kind {
             }
             Kind::ReturnExchange => Some(OwnObject::ReturnExchange(rest)),
             Kind::Bridge => Some(OwnObject::Bridge(rest)),
+            Kind::Order => Some(OwnObject::Order(rest)),
+            Kind::Trial => Some(OwnObject::Trial(rest)),
             Kind::Intake => intake(false, QueueType::Default),
             Kind::QuorumIntake => intake(false, QueueType::Quorum),
             Kind::AtLeastOnceIntake => intake(true, QueueType::Quorum),

@@ -30,6 +30,8 @@ impl Parts {
             Kind::DueExchange => OwnObject::DueExchange,
             Kind::DelayQueue => OwnObject::DelayQueue(self.millis),
             Kind::ReturnExchange => OwnObject::ReturnExchange(&self.other),
+            Kind::Order => OwnObject::Order(&self.other),
+            Kind::Trial => OwnObject::Trial(&self.other),
             Kind::Bridge => OwnObject::Bridge(&self.other),
             Kind::Intake => OwnObject::intake_exchange(&self.said(false), QueueType::Classic),
             Kind::QuorumIntake => OwnObject::intake_exchange(&self.said(false), QueueType::Quorum),

@@ -10,6 +10,8 @@ pub enum Input {
     /// forgotten that, and when it takes more.
     HandOver,
     Careful(Vec<(Owner, Ticket, Outcome)>),
+    /// Publish nothing for a moment, or go on.
+    Pause(bool),
 }
 
 #[derive(Debug, Default)]
@@ -19,6 +21,8 @@ pub struct Output {
     /// previous ones.
     pub takes: Vec<(Owner, bool)>,
     pub careful: Vec<Input>,
+    /// It pauses, and the broker has confirmed all.
+    pub paused: bool,
 }
 
 pub type Effects = crate::machine::Effects<Output>;

@@ -62,6 +62,12 @@ pub struct ListedQueue {
     pub policy: Option<String>,
     #[serde(default)]
     pub arguments: Value,
+    #[serde(default)]
+    pub durable: bool,
+    #[serde(default)]
+    pub auto_delete: bool,
+    #[serde(default)]
+    pub exclusive: bool,
 }
 
 /// Which queues a plan is for.

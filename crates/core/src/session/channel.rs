@@ -7,10 +7,12 @@
 //! While it is closing the frames of the side that has not heard of it yet pass untouched: the broker ignores them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::incoming::Incoming;
 use crate::amqp::method::{MethodId, QueueDeclareOk, Settle};
+use crate::amqp::reply;
 use crate::machine::Leg;
 use crate::registry::Registry;
 
@@ -43,6 +45,8 @@ pub(super) struct Channel {
     pub copying: Option<Incoming<Copying>>,
     /// By tag.
     pub consumers: BTreeMap<ShortStr, Consumer>,
+    /// Queues that it has read from.
+    pub read: Vec<ShortStr>,
     pub unacked: Unacked,
     /// The meaning of the client's tag 0 while its settlement waits: it excludes later deliveries.
     pub all: Option<DeliveryTag>,
@@ -105,6 +109,8 @@ pub(super) struct Consumer {
     pub tag: Option<ShortStr>,
     pub queue: ShortStr,
     pub no_ack: bool,
+    /// Of its `basic.consume`: bits, and arguments if there are any.
+    pub asked: (u8, Option<Arc<[u8]>>),
     pub ending: bool,
     /// At its start, a policy of the proxy gave its queue retries.
     pub retried: bool,
@@ -219,6 +225,17 @@ impl Channel {
         self.unanswered = false;
     }
 
+    /// Deliveries of that queue may be unsettled from now on.
+    pub(super) fn reads(&mut self, queue: &ShortStr) {
+        if !self.has_read(queue) {
+            self.read.push(queue.clone());
+        }
+    }
+
+    pub(super) fn has_read(&self, queue: &ShortStr) -> bool {
+        self.read.contains(queue)
+    }
+
     /// Whether a reply is due that must not pass as it is.
     pub(super) fn expects_unseen(&self) -> bool {
         let unlike = |due: &Due| due.unseen || due.what == Expected::Verdict;
@@ -274,6 +291,20 @@ impl Channel {
     /// Whether `basic.recover` is pending: earlier deliveries are requeued at its reply.
     pub(super) fn is_recovering(&self) -> bool {
         self.due.iter().any(|due| due.what == Expected::Recover)
+    }
+}
+
+// === impl Consumer ===
+
+impl Consumer {
+    /// Its `basic.consume`, with the tag that it has.
+    pub(super) fn asked(&self, out: &mut Vec<u8>, channel: ChannelId, tag: &[u8]) {
+        let (bits, arguments) = &self.asked;
+        let arguments = arguments.as_deref().unwrap_or_default();
+        reply::method(out, channel, MethodId::BASIC_CONSUME, |a| {
+            let a = a.short(0).shortstr(&self.queue).shortstr(tag).octet(*bits);
+            a.longstr(arguments).end();
+        });
     }
 }
 

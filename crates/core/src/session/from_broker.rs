@@ -220,6 +220,7 @@ impl Session {
                 {
                     self.registry.consumed(&consumer.queue);
                     consumer.tag = Some(tag.clone());
+                    state.reads(&consumer.queue);
                     state.consumers.insert(tag, consumer);
                 }
             }
@@ -250,6 +251,9 @@ impl Session {
         };
         let state = &mut **state;
         let got = is_got.then(|| state.getting()).flatten();
+        if let Some(got) = got.as_ref().filter(|got| !got.no_ack) {
+            state.reads(&got.queue);
+        }
         let consumer = match &sent {
             Some(_) if is_got => got.as_ref(),
             Some(sent) => state.consumers.get(sent.said.consumer_tag),

@@ -17,6 +17,7 @@ use super::verdicts::is_verdict;
 use super::{Session, Turn};
 
 const NO_ACK: u8 = 2;
+const NO_WAIT: u8 = 8;
 const GET_NO_ACK: u8 = 1;
 
 impl Session {
@@ -44,6 +45,9 @@ impl Session {
 
     pub(super) fn client_method(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         let Method { channel, id, .. } = method;
+        if let Some(waits) = self.waits_for_swap(method, turn) {
+            return waits;
+        }
         let now = turn.now.mono;
         // At the bound the client is not read until half of them came.
         let most = || self.settings.limits.now().max_replies_per_connection;
@@ -210,6 +214,7 @@ impl Channel {
             tag: None,
             queue: self.queue(queue),
             no_ack,
+            asked: (0, None),
             ending: false,
             retried,
             looked: None,
@@ -220,7 +225,10 @@ impl Channel {
             MethodId::BASIC_CONSUME => {
                 let consume = Consume::parse(payload).ok()?;
                 let tag = ShortStr::copy(consume.consumer_tag).unwrap_or_default();
-                Expected::Consume(tag, consumer(consume.queue, consume.bits & NO_ACK != 0))
+                let mut consumer = consumer(consume.queue, consume.bits & NO_ACK != 0);
+                let arguments = Some(consume.arguments).filter(|table| !table.is_empty());
+                consumer.asked = (consume.bits & !NO_WAIT, arguments.map(Into::into));
+                Expected::Consume(tag, consumer)
             }
             MethodId::BASIC_GET => {
                 let get = Get::parse(payload).ok()?;

@@ -3,6 +3,8 @@
 use crate::amqp::ids::ShortStr;
 use crate::machine::{Ensured, Outcome, Ticket};
 
+use super::Swap;
+
 /// From the links of the vhost.
 #[derive(Debug)]
 pub enum Input {
@@ -12,4 +14,5 @@ pub enum Input {
     Recorded(ShortStr, bool),
     /// The management API has answered; facts are in the catalogue.
     LookedUp(ShortStr),
+    Swap(Swap),
 }

@@ -78,6 +78,10 @@ impl Lifecycle {
     }
 
     /// The client is gone or being closed, while the rest is settled.
+    pub(super) fn is_raw(&self) -> bool {
+        self.phase == Phase::Raw
+    }
+
     pub(super) fn is_leaving(&self) -> bool {
         matches!(self.phase, Phase::Leaving(_))
     }

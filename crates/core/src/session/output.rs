@@ -4,6 +4,8 @@ use crate::amqp::ids::ShortStr;
 use crate::machine::{Ensure, Publication, Ticket};
 use crate::registry::redeclared::Entry;
 
+use super::Ready;
+
 /// For the links of the vhost.
 #[derive(Debug, Default)]
 pub struct Output {
@@ -19,6 +21,8 @@ pub struct Output {
     pub gave_up: bool,
     /// For the reader of the management API: unknown queues. Answers go to the catalogue.
     pub unknown: Vec<ShortStr>,
+    /// For who makes a queue anew.
+    pub swap: Option<Ready>,
 }
 
 pub type Effects = crate::machine::Effects<Output>;

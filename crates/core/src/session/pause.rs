@@ -22,6 +22,8 @@ pub(super) enum Hold {
     Replies,
     /// A declare is being probed, or a probe's channel is closing.
     Probe,
+    /// A queue is being made anew.
+    Swap,
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +52,7 @@ impl Pause {
         self.until = match hold {
             Hold::Withheld(_) | Hold::Answers(_) => Some(now.after(patience)),
             Hold::Commit(_) => Some(now.after(tx::PAUSE)),
-            Hold::Tickets | Hold::Replies | Hold::Probe => None,
+            Hold::Tickets | Hold::Replies | Hold::Probe | Hold::Swap => None,
         };
         self.hold = Some(hold);
     }
@@ -85,7 +87,7 @@ impl Pause {
     /// reads nothing.
     pub(super) fn needs_the_broker(&self) -> bool {
         match self.hold {
-            Some(Hold::Probe | Hold::Replies | Hold::Answers(..)) => true,
+            Some(Hold::Probe | Hold::Replies | Hold::Answers(..) | Hold::Swap) => true,
             Some(Hold::Withheld(..) | Hold::Commit(..) | Hold::Tickets) | None => false,
         }
     }

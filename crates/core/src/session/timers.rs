@@ -68,7 +68,7 @@ impl Books<'_, '_> {
                     state.tx = Some(Tx::Plain);
                 }
             }
-            Some(Hold::Tickets | Hold::Replies | Hold::Probe) | None => {}
+            Some(Hold::Tickets | Hold::Replies | Hold::Probe | Hold::Swap) | None => {}
         }
         self.transit.pause.end();
     }

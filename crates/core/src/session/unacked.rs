@@ -293,6 +293,17 @@ impl Unacked {
         !self.copies.is_empty() || !self.taken.is_empty()
     }
 
+    /// Whether the broker waits for a delivery of that queue, or of one that is not known.
+    pub(crate) fn may_have_of(&self, queue: &ShortStr) -> bool {
+        let mut tags = self.words.iter().flat_map(|(word, set)| bits(*word, *set));
+        tags.any(|tag| {
+            let tag = DeliveryTag(tag);
+            let copied = self.copy(tag).map(|of| &of.queue);
+            let known = copied.or_else(|| Some(self.uncopied(tag)?.0));
+            known.is_none_or(|known| known == queue)
+        })
+    }
+
     pub(crate) fn retains_of(&self, queue: &[u8]) -> bool {
         let mut all = self.retained_queues();
         all.any(|(_, of)| &**of == queue)

@@ -23,6 +23,7 @@ use crate::management::{Adoption, NotAdopted};
 use crate::plain;
 use crate::registry::adoption::{self, Change, Here, Meant, Plan};
 
+pub(super) const NO_API: &str = "this takes a `management-url` in the settings of the proxy";
 const NAMED: usize = 10;
 const TAG: &str =
     "needs the tag `policymaker` at the broker: `rabbitmqctl set_user_tags USER policymaker`";
@@ -122,10 +123,9 @@ impl Api {
         asked.end()?;
         let meant = meant?;
         self.looks.enter(&asked).await?;
-        let no_api = "this takes a `management-url` in the settings of the proxy";
         let adoption = self.adoption.as_ref();
-        let adoption = adoption.ok_or_else(|| Problem::new(StatusCode::CONFLICT, no_api))?;
-        let missing = missing(adoption, &asked).await?;
+        let adoption = adoption.ok_or_else(|| Problem::new(StatusCode::CONFLICT, NO_API))?;
+        let missing = missing(adoption, &asked, true).await?;
         let vhost = &asked.place.vhost;
         let (policies, queues) = adoption.listed(vhost).await.map_err(NotAdopted::from)?;
         if let Meant::Queue(name) = &meant
@@ -159,7 +159,12 @@ impl Api {
     }
 }
 
-async fn missing(adoption: &Adoption, asked: &Asked) -> Result<Vec<String>, Problem> {
+/// Rights that are missing. `of_proxy`: the proxy needs them, too.
+pub(super) async fn missing(
+    adoption: &Adoption,
+    asked: &Asked,
+    of_proxy: bool,
+) -> Result<Vec<String>, Problem> {
     let login = asked.who.clone().login(asked.place.vhost.clone());
     let user = Bytes::copy_from_slice(&login.user);
     let own = String::from_utf8_lossy(&adoption.api.login.0).into_owned();
@@ -171,7 +176,7 @@ async fn missing(adoption: &Adoption, asked: &Asked) -> Result<Vec<String>, Prob
         ),
     ];
     let mut missing = Vec::new();
-    for (who, login) in users {
+    for (who, login) in users.into_iter().skip(usize::from(!of_proxy)) {
         if !adoption.may_set(login).await.map_err(NotAdopted::from)? {
             missing.push(format!("{who} {TAG}"));
         }

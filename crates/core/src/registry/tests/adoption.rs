@@ -54,6 +54,7 @@ impl Lists {
             queue_type: Some(line.text("type").unwrap_or("classic".to_owned())),
             policy: line.text("policy"),
             arguments: Value::Object(said(line, "x-")),
+            ..ListedQueue::default()
         });
     }
 

@@ -1,0 +1,244 @@
+//! A queue is made anew while this session goes on: what may reach the queue waits, its consumers end, and begin again when it is there.
+//!
+//! ```text
+//! Hold ─▶ publishes that may reach it, and all requests, wait ─▶ what went before is answered ─▶ "held"
+//! Cancel ─▶ its consumers end ─▶ the client has settled what it has of the queue ─▶ "cancelled"
+//! Over ─▶ the consumers begin again, and the client goes on
+//! ```
+//! Settlements always pass. An old one that came to the broker behind the swap could settle a message of the new queue, as a channel goes on
+//! counting its tags: so the session says "cancelled" only when the broker has answered behind the last one.
+
+use std::sync::Arc;
+
+use crate::amqp::content::PREFIX;
+use crate::amqp::frame::{self, Front, Kind};
+use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::method::{MethodId, Publish};
+use crate::amqp::reply;
+use crate::registry::reach::Reach;
+
+use super::channel::{Channel, Consumer};
+use super::frames::{Handled, Method};
+use super::pause::Hold;
+use super::replies::Expected;
+use super::{Session, Turn};
+
+/// What a session is told of a swap.
+#[derive(Clone, Debug)]
+pub enum Swap {
+    Hold(Arc<Reach>),
+    Cancel,
+    /// The queue is there; and whether it is another one.
+    Over {
+        anew: bool,
+    },
+}
+
+/// What a session says of a swap, once each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ready {
+    /// Nothing of it is on its way into the queue.
+    Held,
+    /// It reads nothing from the queue, and has settled all that it was given.
+    Cancelled,
+}
+
+#[derive(Debug)]
+pub(super) struct Swapping {
+    reach: Arc<Reach>,
+    cancels: bool,
+    said: Option<Ready>,
+    /// To begin again.
+    ended: Vec<(ChannelId, ShortStr, Consumer)>,
+}
+
+// === impl Swapping ===
+
+impl Swapping {
+    /// Whether a client's method must wait. `None`: the content header behind it, which tells, is not there yet.
+    fn stops(&self, method: Method<'_>, rest: &[u8]) -> Option<bool> {
+        match method.id {
+            MethodId::BASIC_ACK
+            | MethodId::BASIC_NACK
+            | MethodId::BASIC_REJECT
+            | MethodId::CHANNEL_CLOSE_OK
+            | MethodId::CHANNEL_FLOW_OK => Some(false),
+            MethodId::BASIC_PUBLISH => {
+                let Ok(publish) = Publish::parse(method.payload) else {
+                    return Some(true);
+                };
+                let reached = self.reach.has(publish.exchange, publish.routing_key);
+                reached.or_else(|| match frame::front(rest) {
+                    Front::Short | Front::Part(_) => None,
+                    Front::Whole(head, payload, _) if head.kind == Kind::Header => {
+                        let properties = payload.get(PREFIX..).unwrap_or_default();
+                        Some(Reach::has_more_keys(properties))
+                    }
+                    Front::Whole(..) | Front::Unterminated(_) => Some(true),
+                })
+            }
+            _ => Some(true),
+        }
+    }
+}
+
+// === impl Channel ===
+
+impl Channel {
+    /// Whether it has a delivery of that queue that the broker waits for, as far as known.
+    fn may_have_of(&self, queue: &ShortStr) -> bool {
+        self.has_read(queue)
+            && (self.native || self.tx.is_some() || self.unacked.may_have_of(queue))
+    }
+
+    fn is_swapped(&self) -> bool {
+        !self.hidden && !self.closing
+    }
+}
+
+impl Session {
+    /// Whether this frame of the client waits for a swap.
+    pub(super) fn waits_for_swap(
+        &mut self,
+        method: Method<'_>,
+        turn: &Turn<'_>,
+    ) -> Option<Handled> {
+        let swapping = self.swap.as_deref()?;
+        if swapping.reach.vhost != self.peer.vhost {
+            return None;
+        }
+        let rest = turn.src.get(method.range().end..).unwrap_or_default();
+        match swapping.stops(method, rest) {
+            Some(false) => None,
+            Some(true) => Some(self.hold(Hold::Swap, turn)),
+            None => Some(Handled::Wait),
+        }
+    }
+
+    pub(super) fn swap(&mut self, swap: Swap, turn: &mut Turn<'_>) {
+        match (swap, self.swap.take()) {
+            (Swap::Hold(reach), _) => {
+                self.swap = Some(Box::new(Swapping {
+                    reach,
+                    cancels: false,
+                    said: None,
+                    ended: Vec::new(),
+                }));
+                self.ask_behind(turn, |state| {
+                    state.unanswered || !state.publishing.is_idle()
+                });
+            }
+            (Swap::Cancel, Some(mut swapping)) => {
+                swapping.cancels = true;
+                self.end_consumers(&mut swapping, turn);
+                self.swap = Some(swapping);
+            }
+            (Swap::Over { anew }, Some(swapping)) => self.swap_over(*swapping, anew, turn),
+            (Swap::Cancel | Swap::Over { .. }, None) => {}
+        }
+    }
+
+    /// Asks the broker on channels where an answer would say that all before it is done.
+    fn ask_behind(&mut self, turn: &mut Turn<'_>, which: impl Fn(&Channel) -> bool) {
+        for (channel, state) in &mut self.channels {
+            if state.is_swapped() && which(state) {
+                state.expect(Expected::Other, true);
+                let flow = |out: &mut Vec<u8>| reply::channel_flow(out, *channel);
+                self.transit.inject(*channel, Some(state), turn, flow);
+            }
+        }
+    }
+
+    fn end_consumers(&mut self, swapping: &mut Swapping, turn: &mut Turn<'_>) {
+        if swapping.reach.vhost != self.peer.vhost {
+            return;
+        }
+        for (channel, state) in &mut self.channels {
+            let of_queue = |(_, of): &(&ShortStr, &Consumer)| of.queue == swapping.reach.queue;
+            let ending: Vec<_> = state
+                .consumers
+                .iter()
+                .filter(of_queue)
+                .map(|(tag, consumer)| (tag.clone(), consumer.clone()))
+                .collect();
+            if !state.is_swapped() {
+                continue;
+            }
+            for (tag, consumer) in ending {
+                state.expect(Expected::Cancel(tag.clone()), true);
+                let cancel = |out: &mut Vec<u8>| reply::cancel(out, *channel, &tag);
+                self.transit.inject(*channel, Some(state), turn, cancel);
+                swapping.ended.push((*channel, tag, consumer));
+            }
+        }
+    }
+
+    fn swap_over(&mut self, swapping: Swapping, anew: bool, turn: &mut Turn<'_>) {
+        if anew && swapping.reach.vhost == self.peer.vhost {
+            self.registry.end(&swapping.reach.queue, turn.now.mono);
+        }
+        for (channel, tag, mut consumer) in swapping.ended {
+            consumer.looked = None;
+            let Some(state) = self.channels.get_mut(&channel) else {
+                continue;
+            };
+            if state.is_swapped() {
+                let consume = |out: &mut Vec<u8>| consumer.asked(out, channel, &tag);
+                self.transit.inject(channel, Some(state), turn, consume);
+                state.expect(Expected::Consume(tag.clone(), consumer), true);
+            }
+        }
+    }
+
+    /// Says how far it is; after whatever may have changed that.
+    pub(super) fn tell_of_swap(&mut self, turn: &mut Turn<'_>) {
+        let Some(swapping) = self.swap.as_deref() else {
+            return;
+        };
+        let wanted = match swapping.cancels {
+            false => Ready::Held,
+            true => Ready::Cancelled,
+        };
+        if swapping.said >= Some(wanted) || !self.is_ready(wanted, turn) {
+            return;
+        }
+        if let Some(swapping) = self.swap.as_deref_mut() {
+            swapping.said = Some(wanted);
+            turn.fx.out.swap = Some(wanted);
+        }
+    }
+
+    fn is_ready(&mut self, wanted: Ready, turn: &mut Turn<'_>) -> bool {
+        let Some(swapping) = self.swap.as_deref() else {
+            return false;
+        };
+        if swapping.reach.vhost != self.peer.vhost {
+            return true;
+        }
+        let queue = swapping.reach.queue.clone();
+        let is_held = |state: &Channel| {
+            state.hidden || !state.closing && state.due.is_empty() && state.publishing.is_idle()
+        };
+        let is_held = !self.transit.life.is_raw()
+            && !self.declares.is_on_its_way()
+            && self.channels.values().all(|state| is_held(state));
+        if wanted == Ready::Held || !is_held {
+            return is_held;
+        }
+        let reads = |state: &Channel| state.consumers.values().any(|of| of.queue == queue);
+        let has = |state: &Channel| reads(state) || state.may_have_of(&queue);
+        if self.channels.values().any(|state| has(state)) || !self.transit.outbox.is_empty() {
+            return false;
+        }
+        // The broker may not have read the last settlement yet.
+        let unsure = |state: &Channel| state.unanswered && state.has_read(&queue);
+        let asks = self
+            .channels
+            .values()
+            .any(|state| state.is_swapped() && unsure(state));
+        if asks {
+            self.ask_behind(turn, unsure);
+        }
+        !asks
+    }
+}

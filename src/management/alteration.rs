@@ -1,0 +1,129 @@
+//! Queues that are made anew ([`crate::alteration`]): what the plan needs to know, and who carries it out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use thiserror::Error;
+
+use crate::alteration::plan::{Plan, Refusal, Seen, Wish, plan};
+use crate::alteration::{Altered, Failure, Order, Settings, Task};
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::link::Login;
+use crate::net::walks::Walks;
+use crate::objects::QueueType;
+use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
+use crate::registry::policy::Queue;
+use crate::session;
+
+use super::http::NoAnswer;
+use super::{Adoption, listing};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Makes queues anew.
+#[derive(Clone)]
+pub struct Alterations {
+    pub adoption: Adoption,
+    pub walks: Walks,
+    /// Of the proxy's links; the vhost is added.
+    pub login: Login,
+    pub sessions: Arc<session::Settings>,
+}
+
+#[derive(Debug, Error)]
+pub enum NotAltered {
+    #[error("the management API: {0}")]
+    NoAnswer(#[from] NoAnswer),
+    #[error(
+        "the intake exchange {0} cannot be declared or bound: see the log of the proxy, and `max-intake-exchanges`"
+    )]
+    NoIntake(ShortStr),
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+// === impl Alterations ===
+
+impl Alterations {
+    /// What altering would do, or all reasons against it.
+    ///
+    /// # Errors
+    /// No answer of the management API.
+    pub async fn plan(
+        &self,
+        vhost: &Vhost,
+        queue: &str,
+        wish: &Wish,
+    ) -> Result<Result<Plan, Vec<Refusal>>, NoAnswer> {
+        let of = percent_encode(vhost, NON_ALPHANUMERIC).to_string();
+        let asking = self.adoption.api.ask_within(PATIENCE, async |mut api| {
+            Ok(Seen {
+                policies: api.get(format!("policies/{of}")).await?,
+                queues: api
+                    .get(format!("queues/{of}?{},policy", listing::COLUMNS))
+                    .await?,
+                bindings: api.get(format!("bindings/{of}")).await?,
+                exchanges: api.get(format!("exchanges/{of}")).await?,
+            })
+        });
+        let seen = asking.await?;
+        let intake = |arguments: &DeclareArguments<'_>| self.intake(vhost, queue, arguments);
+        let names = &self.sessions.names;
+        Ok(plan((vhost, queue), &seen, wish, names, intake))
+    }
+
+    /// As a session would rewrite a declare with these arguments.
+    fn intake(
+        &self,
+        vhost: &Vhost,
+        queue: &str,
+        arguments: &DeclareArguments<'_>,
+    ) -> Option<ShortStr> {
+        let ours = self.sessions.policies.ours();
+        let policy = ours.matching(Queue {
+            vhost,
+            name: queue.as_bytes(),
+            queue_type: match arguments.queue_type() {
+                QueueType::Quorum => QueueType::Quorum,
+                _ => QueueType::Classic,
+            },
+        });
+        match arguments.wanted(policy, self.sessions.mode, &self.sessions.names) {
+            Wanted::Probe(Aim::Full, _, intake) => Some(intake),
+            _ => None,
+        }
+    }
+
+    /// Carries a plan out, as soon as the queue is quiet.
+    ///
+    /// # Errors
+    /// Why it did not come to that. The queue is as it was, if nothing else is said.
+    pub async fn alter(&self, plan: Plan, wait: Duration) -> Result<Altered, NotAltered> {
+        let Plan {
+            order,
+            reach,
+            intake,
+            ..
+        } = plan;
+        if let Some(intake) = intake
+            && !self.adoption.hub.ensure(&reach.vhost, intake.clone()).await
+        {
+            return Err(NotAltered::NoIntake(intake));
+        }
+        let settings = self.settings(reach.vhost.clone(), order, Task::Alter(wait));
+        Ok(self.walks.alter(settings, reach).await?)
+    }
+
+    fn settings(&self, vhost: Vhost, order: Order, task: Task) -> Settings {
+        Settings {
+            login: Login {
+                vhost,
+                ..self.login.clone()
+            },
+            names: self.sessions.names.clone(),
+            order,
+            task,
+        }
+    }
+}

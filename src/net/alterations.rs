@@ -1,0 +1,226 @@
+//! A queue that is made anew: who tells the sessions and the publisher of its vhost, and hears of them. One at a time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::task::Context;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::alteration::{Alteration, Altered, Effects, Failure, Input, Settings, Task, Told};
+use crate::machine::{Now, Owner};
+use crate::publisher;
+use crate::registry::reach::Reach;
+use crate::session::{self, Ready, Swap};
+
+use super::drive::{Drive, Outlet};
+use super::vhosts::Hub;
+use super::walks::Walks;
+
+/// Two answers of each session.
+const INBOX: usize = 1 << 18;
+/// How often, and after which pauses, an alteration that lost its link is finished.
+const TIMES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// While it lives, sessions may be held.
+pub(super) struct Swapping {
+    reach: Arc<Reach>,
+    /// What sessions were told last.
+    told: Option<Told>,
+    to: mpsc::Sender<Input>,
+}
+
+/// Lets all sessions go on when it is dropped.
+struct Held(Hub);
+
+struct AlterationOutlet {
+    hub: Hub,
+    ended: mpsc::Sender<Result<Altered, Failure>>,
+}
+
+// === impl Walks ===
+
+impl Walks {
+    /// Makes a queue anew. It goes on when the future is dropped.
+    ///
+    /// # Errors
+    /// The queue is as it was, or an error of the link says that this is unknown.
+    pub async fn alter(&self, settings: Settings, reach: Reach) -> Result<Altered, Failure> {
+        let (to, inbox) = mpsc::channel(INBOX);
+        let held = self.hub.begin_swap(reach, to).ok_or(Failure::Claimed)?;
+        let this = self.clone();
+        let altering = self.thread.runtime().spawn(async move {
+            let mut altered = this.run(settings.clone(), inbox).await;
+            let is_lost = |altered: &Result<_, _>| matches!(altered, Err(Failure::Link(_)));
+            if is_lost(&altered) && this.hub.is_swapping() {
+                let finish = Settings {
+                    task: Task::Finish,
+                    ..settings
+                };
+                for _ in 0..TIMES {
+                    tokio::time::sleep(PAUSE).await;
+                    let (_to, inbox) = mpsc::channel(1);
+                    altered = this.run(finish.clone(), inbox).await;
+                    if !is_lost(&altered) {
+                        break;
+                    }
+                }
+            }
+            drop(held);
+            altered
+        });
+        let silent = crate::walk::Failure::Silent;
+        altering.await.unwrap_or(Err(silent.into()))
+    }
+
+    /// Finishes what a proxy that has ended left behind.
+    pub async fn finish(&self, settings: Settings) {
+        let queue = settings.order.queue.clone();
+        let (_to, inbox) = mpsc::channel(1);
+        match self.run(settings, inbox).await {
+            Ok(_) => info!(%queue, "an alteration of the queue that was left behind is finished"),
+            Err(Failure::Claimed) => {}
+            Err(error) => {
+                warn!(%queue, %error, "an alteration of the queue that was left behind cannot be finished now")
+            }
+        }
+    }
+
+    async fn run(
+        &self,
+        settings: Settings,
+        inbox: mpsc::Receiver<Input>,
+    ) -> Result<Altered, Failure> {
+        let (ended, mut told) = mpsc::channel(1);
+        let outlet = AlterationOutlet {
+            hub: self.hub.clone(),
+            ended,
+        };
+        let clock = self.walker.clock;
+        let alteration = Alteration::new(settings, crate::net::clock::Clock::now(&clock));
+        let connector = self.walker.dialer.connector(|_| ());
+        let mut drive = Drive::link(alteration, outlet, inbox, clock, connector);
+        drive.run(std::future::pending()).await;
+        let silent = crate::walk::Failure::Silent;
+        told.try_recv().unwrap_or(Err(silent.into()))
+    }
+}
+
+impl Outlet<Alteration> for AlterationOutlet {
+    fn dispatch(&mut self, _: &Alteration, fx: &mut Effects, _: Now, _: &mut Context<'_>) {
+        for told in fx.out.swap.drain(..) {
+            self.hub.tell_of_swap(told);
+        }
+        if let Some(ended) = fx.out.ended.take() {
+            let _ = self.ended.try_send(ended);
+        }
+    }
+}
+
+// === impl Hub ===
+
+impl Hub {
+    /// `None`: one is under way.
+    fn begin_swap(&self, reach: Reach, to: mpsc::Sender<Input>) -> Option<Held> {
+        let mut swapping = self.swapping();
+        if swapping.is_some() {
+            return None;
+        }
+        *swapping = Some(Swapping {
+            reach: Arc::new(reach),
+            told: None,
+            to,
+        });
+        Some(Held(self.clone()))
+    }
+
+    /// Whether sessions wait.
+    fn is_swapping(&self) -> bool {
+        let swapping = self.swapping();
+        let told = swapping.as_ref().and_then(|swapping| swapping.told);
+        matches!(told, Some(Told::Hold | Told::Cancel))
+    }
+
+    fn tell_of_swap(&self, told: Told) {
+        let sessions = self.sessions();
+        let mut swapping = self.swapping();
+        let Some(swapping) = swapping.as_mut() else {
+            return;
+        };
+        swapping.told = Some(told);
+        let owners = sessions.iter().map(|(owner, _)| *owner);
+        // Before they can answer.
+        swapping.say(Input::Told(owners.collect::<BTreeSet<_>>()));
+        let swap = match told {
+            Told::Hold => Swap::Hold(swapping.reach.clone()),
+            Told::Cancel => Swap::Cancel,
+            Told::Over { anew } => Swap::Over { anew },
+        };
+        for (_, inbox) in &sessions {
+            // One that has no room is at its end.
+            let _ = inbox.try_send(Box::new(session::Input::Swap(swap.clone())));
+        }
+        let pauses = match told {
+            Told::Hold => return,
+            Told::Cancel => true,
+            Told::Over { .. } => false,
+        };
+        let publisher = self.links(&swapping.reach.vhost).publisher.clone();
+        // Its pause ends by itself, too.
+        let _ = publisher.try_send(publisher::Input::Pause(pauses));
+    }
+
+    /// What a session that begins has to know.
+    pub(super) fn swap_for_new(&self) -> Vec<Swap> {
+        let swapping = self.swapping();
+        let Some(Swapping { reach, told, .. }) = swapping.as_ref() else {
+            return Vec::new();
+        };
+        let hold = Swap::Hold(reach.clone());
+        match told {
+            Some(Told::Hold) => vec![hold],
+            Some(Told::Cancel) => vec![hold, Swap::Cancel],
+            Some(Told::Over { .. }) | None => Vec::new(),
+        }
+    }
+
+    pub(super) fn said_of_swap(&self, owner: Owner, ready: Ready) {
+        if let Some(swapping) = self.swapping().as_ref() {
+            swapping.say(Input::Ready(owner, ready));
+        }
+    }
+
+    pub(super) fn left_swap(&self, owner: Owner) {
+        if let Some(swapping) = self.swapping().as_ref() {
+            swapping.say(Input::Gone(owner));
+        }
+    }
+
+    pub(super) fn publisher_pauses(&self) {
+        if let Some(swapping) = self.swapping().as_ref() {
+            swapping.say(Input::Paused);
+        }
+    }
+}
+
+// === impl Swapping ===
+
+impl Swapping {
+    fn say(&self, input: Input) {
+        // It ends by its own clock if it misses one.
+        let _ = self.to.try_send(input);
+    }
+}
+
+// === impl Held ===
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.0.is_swapping() {
+            self.0.tell_of_swap(Told::Over { anew: true });
+        }
+        *self.0.swapping() = None;
+    }
+}
