@@ -129,6 +129,10 @@ impl App {
             workers: workers.clone(),
             handshakes: Handshakes::start().map_err(BindError::Threads)?,
         };
+        if let (Some(management), Some(alterations)) = (&shared.management, &api.alterations) {
+            // Once: this is the only place.
+            let _ = management.alterations.set(alterations.clone());
+        }
         let management = shared.management.clone().zip(shared.adoption(&hub));
         let admin_server = Server {
             metrics: shared.metrics,

@@ -20,7 +20,7 @@
 //! **A survey** of the exchanges that dead letters go to, with their bindings, tells which queues these lead to.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
@@ -74,6 +74,8 @@ pub struct Management {
     /// Limits the memory for answers.
     turn: Arc<Semaphore>,
     listing: Arc<Semaphore>,
+    /// Finishes what was left behind.
+    pub alterations: Arc<OnceLock<Alterations>>,
 }
 
 /// The time until the next questions: longer and longer while there is no answer.
@@ -104,6 +106,7 @@ impl Management {
             metrics,
             turn: Arc::new(Semaphore::new(1)),
             listing: Arc::new(Semaphore::new(1)),
+            alterations: Arc::default(),
         }
     }
 

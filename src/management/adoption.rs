@@ -104,16 +104,35 @@ impl Adoption {
             Ok((policies, queues))
         });
         let (policies, queues) = asking.await?;
-        let learner = Learner {
-            vhost: vhost.clone(),
-            names: self.names.clone(),
-            catalogue: self.catalogue.clone(),
-        };
+        let learner = self.learner(vhost);
         let read = queues.iter().filter_map(|queue| {
             learner.learn(&Deserialize::deserialize(queue).ok()?, at);
             ListedQueue::deserialize(queue).ok()
         });
         Ok((policies, read.collect()))
+    }
+
+    /// The catalogue learns this queue.
+    ///
+    /// # Errors
+    /// No such answer.
+    pub(super) async fn learn(&self, vhost: &Vhost, queue: &ShortStr) -> Result<(), NoAnswer> {
+        let at = self.clock.now().mono;
+        let [of, name] = [vhost, queue].map(|it| percent_encode(it, NON_ALPHANUMERIC));
+        let path = format!("queues/{of}/{name}?{}", listing::COLUMNS);
+        let listed = self.api.ask(async |mut api| api.find(path).await).await?;
+        if let Some(listed) = listed {
+            self.learner(vhost).learn(&listed, at);
+        }
+        Ok(())
+    }
+
+    fn learner(&self, vhost: &Vhost) -> Learner {
+        Learner {
+            vhost: vhost.clone(),
+            names: self.names.clone(),
+            catalogue: self.catalogue.clone(),
+        }
     }
 
     /// Puts the policies of a plan, or none of them.

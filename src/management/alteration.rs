@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use thiserror::Error;
+use tracing::{debug, info, warn};
 
 use crate::alteration::plan::{Plan, Refusal, Seen, Wish, plan};
 use crate::alteration::{Altered, Failure, Order, Settings, Task};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::link::Login;
+use crate::net::clock::Clock;
 use crate::net::walks::Walks;
 use crate::objects::QueueType;
 use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
@@ -111,8 +113,40 @@ impl Alterations {
         {
             return Err(NotAltered::NoIntake(intake));
         }
-        let settings = self.settings(reach.vhost.clone(), order, Task::Alter(wait));
-        Ok(self.walks.alter(settings, reach).await?)
+        let (vhost, queue) = (reach.vhost.clone(), reach.queue.clone());
+        let settings = self.settings(vhost.clone(), order, Task::Alter(wait));
+        let altered = self.walks.alter(settings, reach).await?;
+        info!(%vhost, %queue, pause = ?altered.pause, lost = altered.lost, "a queue is made anew with other arguments");
+        self.relearn(&vhost, &queue).await;
+        Ok(altered)
+    }
+
+    /// Finishes what a proxy left behind.
+    pub(super) async fn finish(&self, vhost: &Vhost, order: Order) {
+        let queue = ShortStr::copy(order.queue.as_bytes()).unwrap_or_default();
+        let settings = self.settings(vhost.clone(), order, Task::Finish);
+        match self.walks.finish(settings).await {
+            Ok(_) => {
+                warn!(%vhost, %queue, "an alteration of the queue that another proxy had begun is finished");
+                self.relearn(vhost, &queue).await;
+            }
+            // It lives.
+            Err(Failure::Claimed) => {}
+            Err(error) => {
+                warn!(%vhost, %queue, %error, "an alteration of the queue that another proxy had begun cannot be finished now");
+            }
+        }
+    }
+
+    /// It is another queue.
+    async fn relearn(&self, vhost: &Vhost, queue: &ShortStr) {
+        let Adoption {
+            catalogue, clock, ..
+        } = &self.adoption;
+        catalogue.end(vhost, queue, clock.now().mono);
+        if let Err(error) = self.adoption.learn(vhost, queue).await {
+            debug!(%vhost, %queue, %error, "the queue cannot be listed now");
+        }
     }
 
     fn settings(&self, vhost: Vhost, order: Order, task: Task) -> Settings {

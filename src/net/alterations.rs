@@ -6,7 +6,6 @@ use std::task::Context;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tracing::{info, warn};
 
 use crate::alteration::{Alteration, Altered, Effects, Failure, Input, Settings, Task, Told};
 use crate::machine::{Now, Owner};
@@ -61,8 +60,7 @@ impl Walks {
                 };
                 for _ in 0..TIMES {
                     tokio::time::sleep(PAUSE).await;
-                    let (_to, inbox) = mpsc::channel(1);
-                    altered = this.run(finish.clone(), inbox).await;
+                    altered = this.finish(finish.clone()).await;
                     if !is_lost(&altered) {
                         break;
                     }
@@ -76,16 +74,12 @@ impl Walks {
     }
 
     /// Finishes what a proxy that has ended left behind.
-    pub async fn finish(&self, settings: Settings) {
-        let queue = settings.order.queue.clone();
+    ///
+    /// # Errors
+    /// It could not be done now.
+    pub async fn finish(&self, settings: Settings) -> Result<Altered, Failure> {
         let (_to, inbox) = mpsc::channel(1);
-        match self.run(settings, inbox).await {
-            Ok(_) => info!(%queue, "an alteration of the queue that was left behind is finished"),
-            Err(Failure::Claimed) => {}
-            Err(error) => {
-                warn!(%queue, %error, "an alteration of the queue that was left behind cannot be finished now")
-            }
-        }
+        self.run(settings, inbox).await
     }
 
     async fn run(

@@ -94,5 +94,73 @@ def test_a_queue_is_made_anew_under_its_clients(altering, kind):
     assert load.got == list(range(load.sent))
     now = queue_of(own, name)["arguments"]
     assert now["x-message-ttl"] == 60000 and "x-max-length" not in now
-    assert now["x-dead-letter-exchange"].startswith(PREFIX) and INTAKE
-    assert not [queue for queue in asked(own.via, f"queues/{quoted(own.via.vhost)}") if "altering" in queue["name"] or "trial" in queue["name"]]
+    assert now["x-dead-letter-exchange"].strip("+").startswith(PREFIX)
+    assert not left(own)
+    # A client that does not know of it goes on.
+    own.queue("orders", kind=kind, ttl=30000, dlx=own.name("dead"), max_length=1000)
+    own.restart(management_url=management(own.via))
+    own.queue("orders", kind=kind, ttl=30000, dlx=own.name("dead"), max_length=1000)
+    own.queue("orders", kind=kind, ttl=60000, dlx=own.name("dead"))
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="inequivalent arg 'x-overflow'"):
+        own.queue("orders", kind=kind, ttl=60000, dlx=own.name("dead"), overflow="reject-publish")
+
+
+def left(own):
+    """What an alteration needs, and takes away."""
+    names = [queue["name"] for queue in asked(own.via, f"queues/{quoted(own.via.vhost)}?disable_stats=true&columns=name")]
+    return [name for name in names if ".altering/" in name or ".trial/" in name]
+
+
+def test_a_queue_that_is_at_work_stays_as_it_is(altering):
+    own = altering
+    name = own.made("busy", ttl=60000)
+    own.publish("", name)
+    message = own.get(name)
+    change = ("--set", "x-max-length=7", "--wait", "1s")
+    assert "1 connections had messages of it unsettled" in altered(own, name, *change, code=1)
+    own.channel.basic_nack(message.method.delivery_tag, requeue=True)
+    assert "1 messages are ready" in altered(own, name, *change, code=1)
+    own.get(name)
+    with own.via.direct.channel() as channel:
+        channel.basic_consume(name, lambda *_: None)
+        own.channel.basic_ack(message.method.delivery_tag + 1)
+        assert "1 consumers read from it past this proxy" in altered(own, name, *change, code=1)
+    assert not left(own) and "x-max-length" not in queue_of(own, name)["arguments"]
+    assert "Done" in altered(own, name, *change)
+    assert queue_of(own, name)["arguments"]["x-max-length"] == 7
+
+
+def test_it_says_what_is_against_it(altering):
+    own = altering
+    name = own.made("plain")
+    assert "nothing would change" in altered(own, name, code=1)
+    assert "cannot be changed yet" in altered(own, name, "--set", "x-queue-type=quorum", code=1)
+    assert "write ARGUMENT=VALUE" in altered(own, name, "--set", "x-max-length", code=1)
+    refused = altered(own, name, "--set", "x-max-length=-1", code=1)
+    assert "x-max-length" in refused and not left(own), refused
+    assert "there is no queue" in altered(own, own.name("none"), "--set", "x-max-length=7", code=1)
+    gone = own.made("gone", auto_delete=True)
+    assert "auto-delete" in altered(own, gone, "--set", "x-max-length=7", code=1)
+    with own.via.direct.channel() as channel:
+        own.queue("feeds", channel=channel, dlx="", dlk=name)
+    assert f"dead-letters messages of the queue {own.name('feeds')} into it" in altered(own, name, "--set", "x-max-length=7", code=1)
+
+
+def test_a_proxy_that_is_killed_meanwhile_leaves_a_queue(altering):
+    own = altering
+    exchange = own.exchange("shop", "topic")
+    name = own.made("orders", ttl=30000, dlx=own.exchange("dead"))
+    own.bind(name, exchange, "order.#")
+    for number in range(8):
+        altering = threading.Thread(target=queues, args=(own, "alter", name, "--set", f"x-max-length={1000 + number}", "--approve"), kwargs={"code": None})
+        altering.start()
+        time.sleep(0.02 * (number + 1))
+        own.proxy.kill()
+        altering.join()
+        own.restart(management_url=management(own.via))
+        own.channel
+        until(lambda: not left(own), lambda: left(own))
+        own.publish(exchange, "order.new", b"%d" % number)
+        message = own.get(name)
+        assert message.body == b"%d" % number
+        own.channel.basic_ack(message.method.delivery_tag)

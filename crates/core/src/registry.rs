@@ -156,6 +156,11 @@ impl Registry {
         known.declared().map(|declared| declared.value.clone())
     }
 
+    /// Names of arguments that the queue had otherwise, before it was made anew.
+    pub fn altered(&self, queue: &[u8]) -> Option<Arc<[ShortStr]>> {
+        self.catalogue.get(&self.vhost, queue)?.altered().cloned()
+    }
+
     /// Changes when a question that had failed is answered.
     pub fn news(&self) -> u32 {
         self.catalogue.news()

@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::objects::{DeclaredTarget, Names, OwnObject};
 use crate::registry::adoption::{ListedPolicy, ListedQueue};
-use crate::registry::arguments::DeclareArguments;
+use crate::registry::arguments::{ALTERED, DeclareArguments};
 use crate::registry::reach::Reach;
 
 use super::order::{Arguments, Binding, Order, table};
@@ -161,7 +161,10 @@ pub fn plan(
         let intake = String::from_utf8_lossy(intake).into_owned();
         new.insert(exchange.to_owned(), intake.into());
     }
-    if new == old {
+    let changes = changes(&before, &after);
+    let is_same = new == old;
+    remember(&old, &changes, &mut new);
+    if is_same {
         against.push(Refusal::Unchanged);
     }
     let mut reach = Reach {
@@ -185,7 +188,7 @@ pub fn plan(
     };
     let notes = notes(&order, seen);
     Ok(Plan {
-        changes: changes(&before, &after),
+        changes,
         order,
         reach,
         intake: taken_over,
@@ -231,9 +234,25 @@ fn arguments(listed: &Value) -> Arguments {
         .collect()
 }
 
+/// Names what changes in an argument of the queue, so that declares may go on to say it as it was. Where dead letters go is not among it: what
+/// the last declare says of that counts, where it may.
+fn remember(old: &Arguments, changes: &[Change], new: &mut Arguments) {
+    let name = String::from_utf8_lossy(ALTERED).into_owned();
+    let before = old.get(&name).and_then(Value::as_str).unwrap_or_default();
+    let before = before.split(',').filter(|name| !name.is_empty());
+    let changed = changes.iter().map(|change| change.argument.as_str());
+    let changed = changed.filter(|name| !DEAD_LETTER.contains(name));
+    let all: BTreeSet<&str> = before.chain(changed).collect();
+    if !all.is_empty() {
+        let all = all.into_iter().collect::<Vec<_>>().join(",");
+        new.insert(name, all.into());
+    }
+}
+
 /// With the target in the place of an intake exchange.
 fn as_clients_see(arguments: &Arguments, names: &Names) -> Arguments {
     let mut seen = arguments.clone();
+    seen.retain(|name, _| name.as_bytes() != ALTERED);
     let [exchange, key] = DEAD_LETTER;
     let named = arguments.get(exchange).and_then(Value::as_str);
     let own = named.and_then(|name| names.parse(name.as_bytes()));
@@ -358,7 +377,7 @@ fn notes(order: &Order, seen: &Seen) -> Vec<String> {
     let mut notes = vec![
         "Clients of this proxy notice a pause of less than a second. Consumers stay; their settlements always pass.".to_owned(),
         "What is published past this proxy while the queue is away, for some milliseconds, does not come into it.".to_owned(),
-        "Clients that declare it with the old arguments are refused from then on, unless `lenient` names these arguments.".to_owned(),
+        "Declares with the old arguments are accepted from then on, but for where dead letters go: that takes `lenient`.".to_owned(),
         "To go back, alter it again with the old values.".to_owned(),
     ];
     let hashes = order.bindings.iter().filter(|binding| {

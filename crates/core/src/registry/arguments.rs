@@ -28,6 +28,10 @@ pub(super) const MESSAGE_TTL: &[u8] = b"x-message-ttl";
 /// For streams only: see [`if_there`].
 pub(super) const ONLY_IF_THERE: &[u8] = b"x-max-age";
 
+/// Of a queue that was made anew ([`crate::alteration`]): names of arguments that it had otherwise, with commas between them. Which a declare
+/// does not say is not compared.
+pub const ALTERED: &[u8] = b"x-dlx-proxy-altered";
+
 pub(super) const AT_MOST_ONCE: &[u8] = b"at-most-once";
 pub(super) const AT_LEAST_ONCE: &[u8] = b"at-least-once";
 const REJECT_PUBLISH: &[u8] = b"reject-publish";

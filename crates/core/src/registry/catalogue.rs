@@ -18,6 +18,7 @@ use crate::machine::Mono;
 use crate::objects::QueueType;
 
 use super::Declared;
+use super::arguments::{ALTERED, DeclareArguments};
 
 pub mod fact;
 #[cfg(test)]
@@ -63,6 +64,8 @@ pub struct Queue {
     /// Its dead-letter exchange, if that is an intake exchange.
     intake: Option<Fact<Option<ShortStr>>>,
     declared: Option<Fact<Arc<Declared>>>,
+    /// Arguments that it had otherwise, before it was made anew ([`ALTERED`]).
+    altered: Option<Arc<[ShortStr]>>,
     asked: Option<Mono>,
     in_vain: Option<(Mono, Option<ShortStr>)>,
     is_said: bool,
@@ -284,6 +287,10 @@ impl Queue {
         self.declared.as_ref()
     }
 
+    pub fn altered(&self) -> Option<&Arc<[ShortStr]>> {
+        self.altered.as_ref()
+    }
+
     fn learn(&mut self, told: &Report, source: Source, at: Mono, next_life: Life) {
         if self.ended.is_some_and(|ended| at < ended) {
             return;
@@ -303,6 +310,9 @@ impl Queue {
             Report::Declared(value) => {
                 learn_type(&mut self.queue_type, value.queue_type, source, at);
                 learn(&mut self.intake, value.intake(), source, at);
+                if source == Source::Management {
+                    self.altered = altered(value);
+                }
                 match &mut self.declared {
                     // What a declare said beyond what the broker keeps is known from that alone.
                     Some(known)
@@ -354,6 +364,14 @@ impl Queue {
         ];
         told.into_iter().flatten().max()
     }
+}
+
+/// Only the broker has it.
+fn altered(declared: &Declared) -> Option<Arc<[ShortStr]>> {
+    let arguments = DeclareArguments::read(&declared.form.arguments);
+    let names = arguments.value(ALTERED)?.as_longstr()?;
+    let names = names.split(|byte| *byte == b',');
+    Some(names.filter_map(ShortStr::copy).collect())
 }
 
 /// A declare without a type says nothing about the type.

@@ -72,6 +72,13 @@ impl Lenient {
         }
     }
 
+    /// In these, too.
+    #[must_use]
+    pub fn with(mut self, names: &[ShortStr]) -> Lenient {
+        self.names = self.names.iter().chain(names).cloned().collect();
+        self
+    }
+
     pub fn allows(&self, name: &[u8]) -> bool {
         self.names.iter().any(|allowed| **allowed == *name)
     }

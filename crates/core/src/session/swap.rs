@@ -175,7 +175,7 @@ impl Session {
 
     fn swap_over(&mut self, swapping: Swapping, anew: bool, turn: &mut Turn<'_>) {
         if anew && swapping.reach.vhost == self.peer.vhost {
-            self.registry.end(&swapping.reach.queue, turn.now.mono);
+            self.registry.leave(&swapping.reach.queue);
         }
         for (channel, tag, mut consumer) in swapping.ended {
             consumer.looked = None;

@@ -133,6 +133,10 @@ impl Line<'_, '_> {
         let of_policy = |policy: Option<&Policy>| policy?.lenient.clone();
         let lenient = self.of_policy(&read.name, read.queue_type, of_policy);
         let lenient = lenient.unwrap_or_else(|| self.settings.lenient.clone());
+        let lenient = match self.registry.altered(&read.name) {
+            Some(names) => lenient.with(&names),
+            None => lenient,
+        };
         match self.mode_of(&read.name, read.queue_type) {
             Mode::Off => lenient.without_targets(),
             Mode::Full | Mode::RejectsOnly => lenient,
