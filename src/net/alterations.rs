@@ -134,7 +134,7 @@ impl Hub {
     fn is_swapping(&self) -> bool {
         let swapping = self.swapping();
         let told = swapping.as_ref().and_then(|swapping| swapping.told);
-        matches!(told, Some(Told::Hold | Told::Cancel))
+        matches!(told, Some(Told::Hold | Told::Settle | Told::Cancel))
     }
 
     fn tell_of_swap(&self, told: Told) {
@@ -149,6 +149,7 @@ impl Hub {
         swapping.say(Input::Told(owners.collect::<BTreeSet<_>>()));
         let swap = match told {
             Told::Hold => Swap::Hold(swapping.reach.clone()),
+            Told::Settle => Swap::Settle,
             Told::Cancel => Swap::Cancel,
             Told::Over { anew } => Swap::Over { anew },
         };
@@ -157,7 +158,7 @@ impl Hub {
             let _ = inbox.try_send(Box::new(session::Input::Swap(swap.clone())));
         }
         let pauses = match told {
-            Told::Hold => return,
+            Told::Hold | Told::Settle => return,
             Told::Cancel => true,
             Told::Over { .. } => false,
         };
@@ -175,6 +176,7 @@ impl Hub {
         let hold = Swap::Hold(reach.clone());
         match told {
             Some(Told::Hold) => vec![hold],
+            Some(Told::Settle) => vec![hold, Swap::Settle],
             Some(Told::Cancel) => vec![hold, Swap::Cancel],
             Some(Told::Over { .. }) | None => Vec::new(),
         }

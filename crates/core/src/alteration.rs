@@ -5,7 +5,7 @@
 //! link up ─▶ write the order down ─▶ claim it ─▶ compare, try, test ─▶ Waiting for an empty queue ◀──────────────┐
 //!                                                                        │                              not in time: all is as before
 //!                                                                        ▼                                       │
-//!          sessions hold ─▶ Draining ─▶ sessions cancel, the publisher pauses ─▶ Counting ─▶ Unbinding ─▶ Deleting
+//!  sessions hold ─▶ Draining ─▶ sessions settle, then cancel; the publisher pauses ─▶ Counting ─▶ Unbinding ─▶ Proving ─▶ Deleting
 //!                                                                                                            │
 //!                                        Ended ◀─ Cleaning ◀─ sessions go on ◀─ Binding ◀─ Declaring ◀────────┘
 //! ```
@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use crate::amqp::cursor::Cursor;
 use crate::amqp::ids::{ChannelId, ShortStr};
-use crate::amqp::method::{MethodId, QueueDeclare, QueueDeclareOk};
+use crate::amqp::method::{GetOk, MethodId, QueueDeclare, QueueDeclareOk};
 use crate::amqp::reply;
 use crate::amqp::reply_code::PRECONDITION_FAILED;
 use crate::amqp::table::TableBuilder;
@@ -91,6 +91,7 @@ pub struct Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     Hold,
+    Settle,
     Cancel,
     Over { anew: bool },
 }
@@ -138,10 +139,15 @@ enum State {
     Waiting,
     Holding,
     Draining,
+    Settling,
     Cancelling,
     Counting,
     Unbinding(usize),
-    Recounting,
+    /// A quorum queue counts what it has written. A `basic.get` is written itself: what it does not find was not there before it. The second one is
+    /// behind what the broker had put off before the first one.
+    Proving {
+        again: bool,
+    },
     Deleting,
     Declaring {
         old: bool,
@@ -248,7 +254,7 @@ impl Alteration {
         self.state = state;
         let limit = match state {
             State::Holding | State::Draining | State::Cancelling | State::Counting => None,
-            State::Unbinding(_) | State::Recounting => None,
+            State::Unbinding(_) | State::Proving { .. } | State::Settling => None,
             State::Waiting => None,
             _ => Some(now.mono.after(PATIENCE)),
         };
@@ -280,7 +286,7 @@ impl Alteration {
             State::Comparing => self.declare_as(queue, &self.order().old, fx),
             State::Trying => self.declare_as(&self.trial(), &self.order().new, fx),
             State::Withdrawing => self.delete(&self.trial(), 0, fx),
-            State::Waiting | State::Draining | State::Counting | State::Recounting => {
+            State::Waiting | State::Draining | State::Counting => {
                 self.declare(queue, QueueDeclare::PASSIVE, &[], fx);
             }
             State::Holding => {
@@ -290,7 +296,9 @@ impl Alteration {
                 self.publisher_pauses = false;
                 self.tell(Told::Hold, fx);
             }
+            State::Settling => self.tell(Told::Settle, fx),
             State::Cancelling => self.tell(Told::Cancel, fx),
+            State::Proving { .. } => reply::get(fx.broker.build(&[]), self.channel, queue),
             State::Deleting => {
                 self.under_way = true;
                 let bits = if self.order().quorum { 0 } else { IF_EMPTY };
@@ -347,7 +355,7 @@ impl Alteration {
                 }
                 self.enter(State::Waiting, now, fx);
             }
-            State::Unbinding(_) => self.enter(State::Recounting, now, fx),
+            State::Unbinding(_) => self.enter(State::Proving { again: false }, now, fx),
             State::Undoing(_) => self.rest(now, fx),
             _ => self.enter(State::Cleaning, now, fx),
         }
@@ -379,7 +387,7 @@ impl Alteration {
     fn undo(&mut self, busy: String, now: Now, fx: &mut Effects) {
         self.busy = busy;
         match self.state {
-            State::Unbinding(_) | State::Recounting | State::Deleting => {
+            State::Unbinding(_) | State::Proving { .. } | State::Deleting => {
                 self.enter(State::Undoing(0), now, fx);
             }
             _ => self.rest(now, fx),
@@ -412,12 +420,12 @@ impl Alteration {
                 self.fail(Failure::Busy(busy), now, fx);
             }
             State::Waiting => self.ask_at = Some(now.mono.after(SLOW)),
-            State::Draining if messages == 0 => self.enter(State::Cancelling, now, fx),
+            State::Draining if messages == 0 => self.enter(State::Settling, now, fx),
             State::Draining => {
                 self.busy = format!("{messages} messages were ready");
                 self.ask_at = Some(now.mono.after(QUICK));
             }
-            State::Counting | State::Recounting if messages > 0 => {
+            State::Counting if messages > 0 => {
                 self.undo(format!("{messages} messages came back to it"), now, fx);
             }
             State::Counting if consumers > 0 => {
@@ -425,7 +433,7 @@ impl Alteration {
                 self.undo(busy, now, fx);
             }
             State::Counting if self.order().quorum => self.enter(State::Unbinding(0), now, fx),
-            State::Counting | State::Recounting => self.enter(State::Deleting, now, fx),
+            State::Counting => self.enter(State::Deleting, now, fx),
             _ => {}
         }
     }
@@ -451,6 +459,8 @@ impl Alteration {
             State::Withdrawing => State::Testing(0),
             State::Testing(at) => State::Testing(at + 1),
             State::Unbinding(at) => State::Unbinding(at + 1),
+            State::Proving { again: false } => State::Proving { again: true },
+            State::Proving { again: true } => State::Deleting,
             State::Undoing(at) => State::Undoing(at + 1),
             State::Binding(at) => State::Binding(at + 1),
             State::Deleting => State::Declaring { old: false },
@@ -510,9 +520,10 @@ impl Alteration {
             State::Cancelling if left == 0 => {
                 "what the proxy had published was not confirmed".to_owned()
             }
-            State::Cancelling => format!("{left} connections had messages of it unsettled"),
+            State::Settling => format!("{left} connections had messages of it unsettled"),
+            State::Cancelling => format!("{left} connections could not end their consumers"),
             State::Draining => std::mem::take(&mut self.busy),
-            State::Counting | State::Unbinding(_) | State::Recounting => {
+            State::Counting | State::Unbinding(_) | State::Proving { .. } => {
                 "the broker was slow".to_owned()
             }
             _ => {
@@ -535,6 +546,7 @@ impl Alteration {
         let are_ready = self.awaited.as_ref().is_some_and(BTreeSet::is_empty);
         match self.state {
             State::Holding if are_ready => self.enter(State::Draining, now, fx),
+            State::Settling if are_ready => self.enter(State::Cancelling, now, fx),
             State::Cancelling if are_ready && self.publisher_pauses => {
                 self.enter(State::Counting, now, fx);
             }
@@ -589,6 +601,14 @@ impl Linked for Alteration {
                 }
                 self.done(now, fx);
             }
+            Some(MethodId::BASIC_GET_EMPTY) => self.done(now, fx),
+            Some(MethodId::BASIC_GET_OK) => {
+                let got = GetOk::parse(frame.payload);
+                let tag = got.map_err(|_| "the broker sent an answer that cannot be read")?;
+                let out = fx.broker.build(&[]);
+                reply::nack(out, self.channel, tag.delivery_tag, false, true);
+                self.undo("a message came in its last moment".to_owned(), now, fx);
+            }
             Some(
                 MethodId::BASIC_CONSUME_OK | MethodId::QUEUE_BIND_OK | MethodId::QUEUE_UNBIND_OK,
             ) => self.done(now, fx),
@@ -608,6 +628,7 @@ impl Linked for Alteration {
             Input::Ready(owner, ready) => {
                 let wanted = match self.state {
                     State::Holding => Ready::Held,
+                    State::Settling => Ready::Settled,
                     _ => Ready::Cancelled,
                 };
                 if ready == wanted {

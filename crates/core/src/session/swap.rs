@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! Hold ─▶ publishes that may reach it, and all requests, wait ─▶ what went before is answered ─▶ "held"
-//! Cancel ─▶ its consumers end ─▶ the client has settled what it has of the queue ─▶ "cancelled"
+//! Settle ─▶ the client has settled what it has of the queue ─▶ "settled"
+//! Cancel ─▶ its consumers end ─▶ "cancelled"
 //! Over ─▶ the consumers begin again, and the client goes on
 //! ```
 //! Settlements always pass. An old one that came to the broker behind the swap could settle a message of the new queue, as a channel goes on
-//! counting its tags: so the session says "cancelled" only when the broker has answered behind the last one.
+//! counting its tags: so the session says "settled" only when the broker has answered behind the last one. Consumers end after that, as a quorum
+//! queue takes back what is on its way to a consumer that ends (S12.6).
 
 use std::sync::Arc;
 
@@ -27,6 +29,7 @@ use super::{Session, Turn};
 #[derive(Clone, Debug)]
 pub enum Swap {
     Hold(Arc<Reach>),
+    Settle,
     Cancel,
     /// The queue is there; and whether it is another one.
     Over {
@@ -39,15 +42,18 @@ pub enum Swap {
 pub enum Ready {
     /// Nothing of it is on its way into the queue.
     Held,
-    /// It reads nothing from the queue, and has settled all that it was given.
+    /// It has settled all that it was given of the queue.
+    Settled,
+    /// And reads nothing from it any more.
     Cancelled,
 }
 
 #[derive(Debug)]
 pub(super) struct Swapping {
     reach: Arc<Reach>,
-    cancels: bool,
-    said: Option<Ready>,
+    /// What it has to become, and whether that was said.
+    wanted: Ready,
+    is_said: bool,
     /// To begin again.
     ended: Vec<(ChannelId, ShortStr, Consumer)>,
 }
@@ -120,21 +126,25 @@ impl Session {
             (Swap::Hold(reach), _) => {
                 self.swap = Some(Box::new(Swapping {
                     reach,
-                    cancels: false,
-                    said: None,
+                    wanted: Ready::Held,
+                    is_said: false,
                     ended: Vec::new(),
                 }));
                 self.ask_behind(turn, |state| {
                     state.unanswered || !state.publishing.is_idle()
                 });
             }
+            (Swap::Settle, Some(mut swapping)) => {
+                (swapping.wanted, swapping.is_said) = (Ready::Settled, false);
+                self.swap = Some(swapping);
+            }
             (Swap::Cancel, Some(mut swapping)) => {
-                swapping.cancels = true;
+                (swapping.wanted, swapping.is_said) = (Ready::Cancelled, false);
                 self.end_consumers(&mut swapping, turn);
                 self.swap = Some(swapping);
             }
             (Swap::Over { anew }, Some(swapping)) => self.swap_over(*swapping, anew, turn),
-            (Swap::Cancel | Swap::Over { .. }, None) => {}
+            (Swap::Settle | Swap::Cancel | Swap::Over { .. }, None) => {}
         }
     }
 
@@ -195,15 +205,12 @@ impl Session {
         let Some(swapping) = self.swap.as_deref() else {
             return;
         };
-        let wanted = match swapping.cancels {
-            false => Ready::Held,
-            true => Ready::Cancelled,
-        };
-        if swapping.said >= Some(wanted) || !self.is_ready(wanted, turn) {
+        let wanted = swapping.wanted;
+        if swapping.is_said || !self.is_ready(wanted, turn) {
             return;
         }
         if let Some(swapping) = self.swap.as_deref_mut() {
-            swapping.said = Some(wanted);
+            swapping.is_said = true;
             turn.fx.out.swap = Some(wanted);
         }
     }
@@ -226,6 +233,7 @@ impl Session {
             return is_held;
         }
         let reads = |state: &Channel| state.consumers.values().any(|of| of.queue == queue);
+        let reads = |state: &Channel| wanted == Ready::Cancelled && reads(state);
         let has = |state: &Channel| reads(state) || state.may_have_of(&queue);
         if self.channels.values().any(|state| has(state)) || !self.transit.outbox.is_empty() {
             return false;
