@@ -5,7 +5,7 @@
 //! link up ─▶ write the order down ─▶ claim it ─▶ compare, try, test ─▶ Waiting for an empty queue ◀──────────────┐
 //!                                                                        │                              not in time: all is as before
 //!                                                                        ▼                                       │
-//!  sessions hold ─▶ Draining ─▶ sessions settle, then cancel; the publisher pauses ─▶ Counting ─▶ Unbinding ─▶ Proving ─▶ Deleting
+//!  sessions hold ─▶ Draining ─▶ Proving ─▶ sessions settle, then cancel; the publisher pauses ─▶ Counting ─▶ Unbinding ─▶ Proving ─▶ Deleting
 //!                                                                                                            │
 //!                                        Ended ◀─ Cleaning ◀─ sessions go on ◀─ Binding ◀─ Declaring ◀────────┘
 //! ```
@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use crate::amqp::cursor::Cursor;
 use crate::amqp::ids::{ChannelId, ShortStr};
-use crate::amqp::method::{GetOk, MethodId, QueueDeclare, QueueDeclareOk};
+use crate::amqp::method::{Deliver, MethodId, QueueDeclare, QueueDeclareOk};
 use crate::amqp::reply;
 use crate::amqp::reply_code::PRECONDITION_FAILED;
 use crate::amqp::table::TableBuilder;
@@ -49,6 +49,8 @@ const SLOW: Duration = Duration::from_millis(100);
 /// After an attempt, so that clients get on.
 const REST: Duration = Duration::from_secs(1);
 const TAG: &[u8] = b"dlx-proxy";
+const PROOF: &[u8] = b"dlx-proxy proof";
+const LOWEST: i64 = -1_000_000;
 const IF_EMPTY: u8 = 2;
 const EXCLUSIVE: u8 = 4;
 
@@ -143,10 +145,16 @@ enum State {
     Cancelling,
     Counting,
     Unbinding(usize),
-    /// A quorum queue counts what it has written. A `basic.get` is written itself: what it does not find was not there before it. The second one is
-    /// behind what the broker had put off before the first one.
+    /// A quorum queue counts what it has written, and that may not be all that it was sent. A consumer is written itself, behind all of that. This one
+    /// has the lowest priority and ends at once; what it is given goes back.
     Proving {
-        again: bool,
+        last: bool,
+    },
+    Ending {
+        last: bool,
+    },
+    Recounting {
+        last: bool,
     },
     Deleting,
     Declaring {
@@ -254,7 +262,8 @@ impl Alteration {
         self.state = state;
         let limit = match state {
             State::Holding | State::Draining | State::Cancelling | State::Counting => None,
-            State::Unbinding(_) | State::Proving { .. } | State::Settling => None,
+            State::Unbinding(_) | State::Settling => None,
+            State::Proving { .. } | State::Ending { .. } | State::Recounting { .. } => None,
             State::Waiting => None,
             _ => Some(now.mono.after(PATIENCE)),
         };
@@ -286,7 +295,7 @@ impl Alteration {
             State::Comparing => self.declare_as(queue, &self.order().old, fx),
             State::Trying => self.declare_as(&self.trial(), &self.order().new, fx),
             State::Withdrawing => self.delete(&self.trial(), 0, fx),
-            State::Waiting | State::Draining | State::Counting => {
+            State::Waiting | State::Draining | State::Counting | State::Recounting { .. } => {
                 self.declare(queue, QueueDeclare::PASSIVE, &[], fx);
             }
             State::Holding => {
@@ -298,7 +307,14 @@ impl Alteration {
             }
             State::Settling => self.tell(Told::Settle, fx),
             State::Cancelling => self.tell(Told::Cancel, fx),
-            State::Proving { .. } => reply::get(fx.broker.build(&[]), self.channel, queue),
+            State::Proving { .. } => {
+                let mut arguments = TableBuilder::default();
+                arguments.long(b"x-priority", LOWEST);
+                let out = fx.broker.build(&[]);
+                reply::qos(out, self.channel, 1);
+                reply::consume(out, self.channel, queue, PROOF, &arguments.finish());
+            }
+            State::Ending { .. } => reply::cancel(fx.broker.build(&[]), self.channel, PROOF),
             State::Deleting => {
                 self.under_way = true;
                 let bits = if self.order().quorum { 0 } else { IF_EMPTY };
@@ -355,7 +371,7 @@ impl Alteration {
                 }
                 self.enter(State::Waiting, now, fx);
             }
-            State::Unbinding(_) => self.enter(State::Proving { again: false }, now, fx),
+            State::Unbinding(_) => self.enter(State::Proving { last: true }, now, fx),
             State::Undoing(_) => self.rest(now, fx),
             _ => self.enter(State::Cleaning, now, fx),
         }
@@ -387,7 +403,11 @@ impl Alteration {
     fn undo(&mut self, busy: String, now: Now, fx: &mut Effects) {
         self.busy = busy;
         match self.state {
-            State::Unbinding(_) | State::Proving { .. } | State::Deleting => {
+            State::Unbinding(_)
+            | State::Proving { last: true }
+            | State::Ending { last: true }
+            | State::Recounting { last: true }
+            | State::Deleting => {
                 self.enter(State::Undoing(0), now, fx);
             }
             _ => self.rest(now, fx),
@@ -420,12 +440,18 @@ impl Alteration {
                 self.fail(Failure::Busy(busy), now, fx);
             }
             State::Waiting => self.ask_at = Some(now.mono.after(SLOW)),
-            State::Draining if messages == 0 => self.enter(State::Settling, now, fx),
-            State::Draining => {
+            State::Draining if messages == 0 && self.order().quorum => {
+                self.enter(State::Proving { last: false }, now, fx);
+            }
+            State::Draining | State::Recounting { last: false } if messages == 0 => {
+                self.enter(State::Settling, now, fx);
+            }
+            State::Draining | State::Recounting { last: false } => {
+                self.state = State::Draining;
                 self.busy = format!("{messages} messages were ready");
                 self.ask_at = Some(now.mono.after(QUICK));
             }
-            State::Counting if messages > 0 => {
+            State::Counting | State::Recounting { .. } if messages > 0 => {
                 self.undo(format!("{messages} messages came back to it"), now, fx);
             }
             State::Counting if consumers > 0 => {
@@ -433,7 +459,7 @@ impl Alteration {
                 self.undo(busy, now, fx);
             }
             State::Counting if self.order().quorum => self.enter(State::Unbinding(0), now, fx),
-            State::Counting => self.enter(State::Deleting, now, fx),
+            State::Counting | State::Recounting { .. } => self.enter(State::Deleting, now, fx),
             _ => {}
         }
     }
@@ -459,8 +485,8 @@ impl Alteration {
             State::Withdrawing => State::Testing(0),
             State::Testing(at) => State::Testing(at + 1),
             State::Unbinding(at) => State::Unbinding(at + 1),
-            State::Proving { again: false } => State::Proving { again: true },
-            State::Proving { again: true } => State::Deleting,
+            State::Proving { last } => State::Ending { last },
+            State::Ending { last } => State::Recounting { last },
             State::Undoing(at) => State::Undoing(at + 1),
             State::Binding(at) => State::Binding(at + 1),
             State::Deleting => State::Declaring { old: false },
@@ -486,6 +512,9 @@ impl Alteration {
                 self.undo("a message came in its last moment".to_owned(), now, fx);
             }
             State::Unbinding(_) => self.undo(text, now, fx),
+            // A consumer of its clients is exclusive: it has got all there was.
+            State::Proving { last: false } => self.enter(State::Settling, now, fx),
+            State::Proving { last: true } => self.undo(text, now, fx),
             // It is there as it was.
             State::Declaring { old: false } if self.settings.task == Task::Finish => {
                 self.enter(State::Binding(0), now, fx);
@@ -523,7 +552,11 @@ impl Alteration {
             State::Settling => format!("{left} connections had messages of it unsettled"),
             State::Cancelling => format!("{left} connections could not end their consumers"),
             State::Draining => std::mem::take(&mut self.busy),
-            State::Counting | State::Unbinding(_) | State::Proving { .. } => {
+            State::Counting
+            | State::Unbinding(_)
+            | State::Proving { .. }
+            | State::Ending { .. }
+            | State::Recounting { .. } => {
                 "the broker was slow".to_owned()
             }
             _ => {
@@ -601,16 +634,17 @@ impl Linked for Alteration {
                 }
                 self.done(now, fx);
             }
-            Some(MethodId::BASIC_GET_EMPTY) => self.done(now, fx),
-            Some(MethodId::BASIC_GET_OK) => {
-                let got = GetOk::parse(frame.payload);
-                let tag = got.map_err(|_| "the broker sent an answer that cannot be read")?;
+            Some(MethodId::BASIC_DELIVER) => {
+                let given = Deliver::parse(frame.payload);
+                let given = given.map_err(|_| "the broker sent a delivery that cannot be read")?;
                 let out = fx.broker.build(&[]);
-                reply::nack(out, self.channel, tag.delivery_tag, false, true);
-                self.undo("a message came in its last moment".to_owned(), now, fx);
+                reply::nack(out, self.channel, given.delivery_tag, false, true);
             }
             Some(
-                MethodId::BASIC_CONSUME_OK | MethodId::QUEUE_BIND_OK | MethodId::QUEUE_UNBIND_OK,
+                MethodId::BASIC_CONSUME_OK
+                | MethodId::BASIC_CANCEL_OK
+                | MethodId::QUEUE_BIND_OK
+                | MethodId::QUEUE_UNBIND_OK,
             ) => self.done(now, fx),
             _ => {}
         }
