@@ -33,8 +33,9 @@ use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
 use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
 use crate::registry::said_retries::SaidRetries;
+use crate::registry::reach::Reach;
 use crate::registry::{Declared, Form};
-use crate::session::Input;
+use crate::session::{Input, Swap};
 
 fn mode(word: &str) -> Mode {
     match word {
@@ -205,6 +206,7 @@ impl Script {
         self.to_client.clear();
         self.to_broker.clear();
         self.fx.out.unknown.clear();
+        self.fx.out.swap = None;
         self.dead.clear();
         self.ensure.clear();
         self.record.clear();
@@ -270,6 +272,7 @@ impl Script {
         }));
         let unknown = self.fx.out.unknown.iter();
         out.extend(unknown.map(|queue| format!("look up {queue}")));
+        out.extend(self.fx.out.swap.map(|ready| format!("{ready:?}")));
         out.extend(self.events.iter().map(|event| format!("{event:?}")));
         let is_read = self.session.wants_read(Leg::Client, 0);
         out.extend((is_read != mark.is_read).then(|| match is_read {
@@ -285,6 +288,22 @@ impl Script {
     pub(super) fn left(&self) -> Option<String> {
         let left = (self.session.withheld(), self.session.retained());
         (left != (0, 0)).then(|| format!("  left: {} withheld, {} bytes", left.0, left.1))
+    }
+
+    /// `hold` of the queue q, to which the exchange x leads; or `settle`, `cancel`, `over`, `over anew`.
+    fn swap(&self, words: &str) -> Swap {
+        match words {
+            "hold" => Swap::Hold(Arc::new(Reach {
+                vhost: self.session.peer.vhost.clone(),
+                queue: name("q"),
+                exchanges: [name("x")].into(),
+            })),
+            "settle" => Swap::Settle,
+            "cancel" => Swap::Cancel,
+            over => Swap::Over {
+                anew: over == "over anew",
+            },
+        }
     }
 
     /// Does what a line says.
@@ -332,6 +351,7 @@ impl Script {
                 let registry = &self.session.registry;
                 registry.tell(&name(queue), &shown, Source::Management, now);
             }
+            "swap" => drop(self.input(Input::Swap(self.swap(words)))),
             "looked" => drop(self.input(Input::LookedUp(name(words)))),
             "wait" => drop(self.wait(time(words))),
             "drain" => drop(self.drain()),

@@ -15,13 +15,14 @@ use crate::registry::lenient::{Item, Lenient};
 /// With their arguments: `0` is a reserved short, a number has that many bytes, `s` is a short and `S` a long string, `t` a table, `+` the names of bits.
 /// The last ones may be missing: they are empty or 0.
 #[rustfmt::skip]
-const METHODS: [(MethodId, &str, &str); 47] = [
+const METHODS: [(MethodId, &str, &str); 48] = [
     (MethodId::BASIC_ACK, "ack", "8 +multiple"),
     (MethodId::BASIC_NACK, "nack", "8 +multiple,requeue"),
     (MethodId::BASIC_REJECT, "reject", "8 +requeue"),
     (MethodId::BASIC_DELIVER, "deliver", "s 8 +redelivered s s"),
     (MethodId::BASIC_GET, "get", "0 s +no-ack"),
     (MethodId::BASIC_GET_OK, "get-ok", "8 +redelivered s s 4"),
+    (MethodId::BASIC_GET_EMPTY, "get-empty", "s"),
     (MethodId::BASIC_CONSUME, "consume", "0 s s +no-local,no-ack,exclusive,no-wait t"),
     (MethodId::BASIC_CONSUME_OK, "consume-ok", "s"),
     (MethodId::BASIC_CANCEL, "cancel", "s +no-wait"),
