@@ -7,7 +7,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use thiserror::Error;
 use tracing::{debug, info, warn};
 
-use crate::alteration::plan::{Plan, Refusal, Seen, Wish, plan};
+use crate::alteration::plan::{Plan, Refusal, Seen, Wish, left_behind, plan};
 use crate::alteration::{Altered, Failure, Order, Settings, Task};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::link::Login;
@@ -70,6 +70,9 @@ impl Alterations {
             })
         });
         let seen = asking.await?;
+        if let Some(order) = left_behind(queue, &seen, &self.sessions.names) {
+            self.finish(vhost, order).await;
+        }
         let intake = |arguments: &DeclareArguments<'_>| self.intake(vhost, queue, arguments);
         let names = &self.sessions.names;
         Ok(plan((vhost, queue), &seen, wish, names, intake))

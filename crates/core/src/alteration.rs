@@ -21,7 +21,6 @@ use crate::amqp::cursor::Cursor;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Deliver, MethodId, QueueDeclare, QueueDeclareOk};
 use crate::amqp::reply;
-use crate::amqp::reply_code::PRECONDITION_FAILED;
 use crate::amqp::table::TableBuilder;
 use crate::link::{Frame, Link, Linked, Login, Loss};
 use crate::machine::{Effects as Fx, Flow, Mono, Now, Owner, Role};
@@ -180,7 +179,7 @@ pub struct Alteration {
     held: Option<Mono>,
     /// Whether the queue is another one.
     anew: bool,
-    /// The queue may be missing.
+    /// The queue, or a binding of it, may be missing.
     under_way: bool,
     altered: Altered,
     busy: String,
@@ -264,7 +263,6 @@ impl Alteration {
             State::Holding | State::Draining | State::Cancelling | State::Counting => None,
             State::Unbinding(_) | State::Settling => None,
             State::Proving { .. } | State::Ending { .. } | State::Recounting { .. } => None,
-            State::Waiting => None,
             _ => Some(now.mono.after(PATIENCE)),
         };
         if limit.is_some() {
@@ -325,7 +323,10 @@ impl Alteration {
             State::Testing(at) | State::Binding(at) | State::Undoing(at) => {
                 self.bind(MethodId::QUEUE_BIND, at, now, fx);
             }
-            State::Unbinding(at) => self.bind(MethodId::QUEUE_UNBIND, at, now, fx),
+            State::Unbinding(at) => {
+                self.under_way = true;
+                self.bind(MethodId::QUEUE_UNBIND, at, now, fx);
+            }
             State::Cleaning => {
                 self.under_way = false;
                 self.over(now, fx);
@@ -490,8 +491,8 @@ impl Alteration {
             State::Undoing(at) => State::Undoing(at + 1),
             State::Binding(at) => State::Binding(at + 1),
             State::Deleting => State::Declaring { old: false },
-            State::Declaring { old } => {
-                self.anew = !old;
+            State::Declaring { .. } => {
+                self.anew = true;
                 State::Binding(0)
             }
             State::Cleaning => State::Ended,
@@ -504,7 +505,6 @@ impl Alteration {
     fn refused(&mut self, code: u16, text: String, now: Now, fx: &mut Effects) {
         self.open(fx);
         match self.state {
-            State::Recording if code == PRECONDITION_FAILED => self.end(Failure::Claimed, now, fx),
             State::Claiming => self.end(Failure::Claimed, now, fx),
             State::Recording => self.end(refusal(code, text), now, fx),
             State::CountingProxies => self.enter(State::Comparing, now, fx),
@@ -556,9 +556,7 @@ impl Alteration {
             | State::Unbinding(_)
             | State::Proving { .. }
             | State::Ending { .. }
-            | State::Recounting { .. } => {
-                "the broker was slow".to_owned()
-            }
+            | State::Recounting { .. } => "the broker was slow".to_owned(),
             _ => {
                 self.once.fails(LinkFailure::Silent);
                 return self.enter(State::Ended, now, fx);

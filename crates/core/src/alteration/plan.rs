@@ -12,6 +12,7 @@ use crate::registry::adoption::{ListedPolicy, ListedQueue};
 use crate::registry::arguments::{ALTERED, DeclareArguments};
 use crate::registry::reach::Reach;
 
+use super::ORDER;
 use super::order::{Arguments, Binding, Order, table};
 
 const DEAD_LETTER: [&str; 2] = ["x-dead-letter-exchange", "x-dead-letter-routing-key"];
@@ -91,6 +92,8 @@ pub enum Refusal {
     ServerNamed,
     #[error("it is an object of the proxy's own")]
     Ours,
+    #[error("an earlier alteration of it is not finished: try again")]
+    Unfinished,
     #[error("the type of a queue cannot be changed yet")]
     Type,
     #[error("`{0}` is no text, number or boolean")]
@@ -138,6 +141,9 @@ pub fn plan(
         return Err(vec![Refusal::Missing]);
     };
     let mut against = kind(listed, wish, names);
+    if left_behind(queue, seen, names).is_some() {
+        against.push(Refusal::Unfinished);
+    }
     let old = arguments(&listed.arguments);
     let before = as_clients_see(&old, names);
     let mut after = before.clone();
@@ -194,6 +200,15 @@ pub fn plan(
         intake: taken_over,
         notes,
     })
+}
+
+/// The order for this queue that somebody works on, or left behind.
+pub fn left_behind(queue: &str, seen: &Seen, names: &Names) -> Option<Order> {
+    let place = place(names, queue)?;
+    let mut queues = seen.queues.iter();
+    let there = queues.find(|listed| listed.name.as_bytes() == &*place)?;
+    let order = there.arguments.get(str::from_utf8(ORDER).ok()?)?;
+    Order::read(order.as_str()?)
 }
 
 fn kind(listed: &ListedQueue, wish: &Wish, names: &Names) -> Vec<Refusal> {

@@ -177,6 +177,12 @@ fn says(channel: u16, verb: &str, words: &mut Words) -> Option<Vec<u8>> {
                 a.shortstr(b"q").long(counts[0]).long(counts[1]).end();
             }));
         }
+        "delete-ok" => {
+            let messages = words.number();
+            return Some(method(channel, MethodId::QUEUE_DELETE_OK, |a| {
+                a.long(messages).end();
+            }));
+        }
         "cancel" => {
             return Some(method(channel, MethodId::BASIC_CANCEL, |a| {
                 a.shortstr(b"tag").octet(1).end()
@@ -218,6 +224,7 @@ fn says(channel: u16, verb: &str, words: &mut Words) -> Option<Vec<u8>> {
         "select-ok" => MethodId::CONFIRM_SELECT_OK,
         "qos-ok" => MethodId::BASIC_QOS_OK,
         "bind-ok" => MethodId::QUEUE_BIND_OK,
+        "unbind-ok" => MethodId::QUEUE_UNBIND_OK,
         "exchange-ok" => MethodId::EXCHANGE_DECLARE_OK,
         "rollback-ok" => MethodId::TX_ROLLBACK_OK,
         _ => return None,

@@ -12,7 +12,7 @@ const MOST: usize = 60;
 
 /// Name, arguments and bits of a method: `_` and `-` are a short and a long that say nothing, `w` a short, `l` a long, `L` a longlong, `s` a
 /// shortstr, `S` a longstr, `b` bits, `T` a table. A bit with `!` is shown where it is not set.
-pub(super) const METHODS: [(MethodId, &str, &str, &[&str]); 27] = [
+pub(super) const METHODS: [(MethodId, &str, &str, &[&str]); 28] = [
     (MethodId::CONNECTION_START_OK, "start-ok", "TsS", &[]),
     (MethodId::CONNECTION_TUNE_OK, "tune-ok", "wlw", &[]),
     (MethodId::CONNECTION_OPEN, "open-vhost", "s", &[]),
@@ -42,6 +42,7 @@ pub(super) const METHODS: [(MethodId, &str, &str, &[&str]); 27] = [
         &["passive", "durable", "exclusive", "auto-delete", "no-wait"],
     ),
     (MethodId::QUEUE_BIND, "bind", "_sssbT", &["no-wait"]),
+    (MethodId::QUEUE_UNBIND, "unbind", "_sssT", &[]),
     (
         MethodId::QUEUE_DELETE,
         "delete",

@@ -32,8 +32,8 @@ use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
 use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
 use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
-use crate::registry::said_retries::SaidRetries;
 use crate::registry::reach::Reach;
+use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form};
 use crate::session::{Input, Swap};
 

@@ -1,0 +1,206 @@
+//! What is planned for which queue.
+
+use serde_json::{Value, from_value, json};
+
+use crate::alteration::plan::*;
+use crate::amqp::ids::{Vhost, name};
+use crate::objects::Names;
+use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
+use crate::registry::policy::Mode;
+
+/// The queue q with these facts, beside others, and what leads to it.
+fn seen(facts: Value, others: Value, bindings: Value, exchanges: Value) -> Seen {
+    let mut queue = json!({"name": "q", "type": "classic", "durable": true, "arguments": {}});
+    let known = queue.as_object_mut().expect("an object");
+    known.extend(facts.as_object().cloned().expect("an object"));
+    let queues = [vec![queue], others.as_array().cloned().expect("a list")].concat();
+    Seen {
+        queues: from_value(queues.into()).expect("queues"),
+        bindings: from_value(bindings).expect("bindings"),
+        exchanges: from_value(exchanges).expect("exchanges"),
+        policies: Vec::new(),
+    }
+}
+
+fn alone(facts: Value) -> Seen {
+    seen(facts, json!([]), json!([]), json!([]))
+}
+
+/// `ARGUMENT=VALUE` to set, or `ARGUMENT` to remove.
+fn wish(words: &[&str]) -> Wish {
+    let mut wish = Wish::default();
+    for word in words {
+        match setting(word) {
+            Ok((name, value)) => drop(wish.set.insert(name, value)),
+            Err(_) => drop(wish.unset.insert((*word).to_owned())),
+        }
+    }
+    wish
+}
+
+fn planned(seen: &Seen, words: &[&str]) -> Result<Plan, Vec<Refusal>> {
+    let names = Names::default();
+    let intake = |arguments: &DeclareArguments<'_>| match arguments.wanted(None, Mode::Full, &names)
+    {
+        Wanted::Probe(Aim::Full, _, intake) => Some(intake),
+        _ => None,
+    };
+    plan((&Vhost::ROOT, "q"), seen, &wish(words), &names, intake)
+}
+
+fn new(seen: &Seen, words: &[&str]) -> Value {
+    let plan = planned(seen, words).expect("a plan");
+    plan.order
+        .new
+        .into_iter()
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+fn against(seen: &Seen, words: &[&str]) -> Vec<Refusal> {
+    planned(seen, words).expect_err("refused")
+}
+
+#[test]
+fn what_changes_is_remembered_at_the_queue() {
+    let queue = alone(json!({"arguments": {"x-max-length": 5, "x-message-ttl": 60}}));
+    assert_eq!(
+        new(&queue, &["x-max-length=7", "x-message-ttl"]),
+        json!({"x-max-length": 7, "x-dlx-proxy-altered": "x-max-length,x-message-ttl"})
+    );
+    let again = json!({"x-max-length": 7, "x-dlx-proxy-altered": "x-message-ttl"});
+    assert_eq!(
+        new(&alone(json!({"arguments": again})), &["x-max-length=9"]),
+        json!({"x-max-length": 9, "x-dlx-proxy-altered": "x-max-length,x-message-ttl"})
+    );
+}
+
+#[test]
+fn the_dead_letters_of_the_queue_are_taken_over() {
+    let own = json!({"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "k"});
+    assert_eq!(
+        new(&alone(json!({"arguments": own})), &[]),
+        json!({"x-dead-letter-exchange": "dlx-proxy/dlx/k"})
+    );
+    let ours = json!({"x-dead-letter-exchange": "dlx-proxy/dlx/k"});
+    let ours = alone(json!({"arguments": ours}));
+    assert_eq!(
+        new(&ours, &["x-dead-letter-exchange=other"]),
+        json!({"x-dead-letter-exchange": "dlx-proxy/other/k"})
+    );
+    assert_eq!(against(&ours, &[]), [Refusal::Unchanged]);
+    let [change] = &planned(&ours, &["x-dead-letter-routing-key"])
+        .expect("a plan")
+        .changes[..]
+    else {
+        panic!("one change");
+    };
+    assert_eq!(change.before, Some("k".into()));
+}
+
+#[test]
+fn some_queues_are_refused() {
+    let rows = [
+        (json!({"exclusive": true}), Refusal::Exclusive),
+        (json!({"auto_delete": true}), Refusal::AutoDelete),
+        (json!({"type": "stream"}), Refusal::Stream),
+        (
+            json!({"type": "quorum", "arguments": {"x-delayed-retry-min": 5}}),
+            Refusal::DelaysItself,
+        ),
+    ];
+    for (facts, refusal) in rows {
+        assert_eq!(against(&alone(facts), &["x-max-length=7"]), [refusal]);
+    }
+    assert_eq!(
+        against(&alone(json!({})), &["x-queue-type=quorum"]),
+        [Refusal::Type]
+    );
+    assert_eq!(against(&Seen::default(), &[]), [Refusal::Missing]);
+}
+
+#[test]
+fn what_leads_to_the_queue_over_bindings_and_alternate_exchanges_is_found() {
+    let bindings = json!([
+        {"source": "", "destination": "q", "destination_type": "queue", "routing_key": "q"},
+        {"source": "a", "destination": "q", "destination_type": "queue", "routing_key": "k", "arguments": {"x-match": "all"}},
+        {"source": "b", "destination": "a", "destination_type": "exchange", "routing_key": ""},
+        {"source": "d", "destination": "other", "destination_type": "queue", "routing_key": ""},
+    ]);
+    let exchanges = json!([
+        {"name": "a"}, {"name": "b"}, {"name": "d"},
+        {"name": "c", "arguments": {"alternate-exchange": "b"}},
+    ]);
+    let queue = seen(json!({}), json!([]), bindings, exchanges);
+    let plan = planned(&queue, &["x-max-length=7"]).expect("a plan");
+    assert_eq!(plan.reach.exchanges, ["a", "b", "c"].map(name).into());
+    let [binding] = &plan.order.bindings[..] else {
+        panic!("one binding");
+    };
+    assert_eq!((&*binding.source, &*binding.routing_key), ("a", "k"));
+}
+
+#[test]
+fn bindings_that_would_not_be_the_same_are_refused() {
+    let bound = |exchange: Value, arguments: Value| {
+        let binding = json!({"source": "a", "destination": "q", "destination_type": "queue", "routing_key": "k", "arguments": arguments});
+        let queue = seen(json!({}), json!([]), json!([binding]), json!([exchange]));
+        against(&queue, &["x-max-length=7"])
+    };
+    let a = || "a".to_owned();
+    assert_eq!(
+        bound(json!({"name": "a"}), json!({"number": 5})),
+        [Refusal::BindingArguments(a())]
+    );
+    assert_eq!(
+        bound(json!({"name": "a", "auto_delete": true}), json!({})),
+        [Refusal::AutoDeleteExchange(a())]
+    );
+    assert_eq!(
+        bound(json!({"name": "a", "type": "x-recent-history"}), json!({})),
+        [Refusal::RecentHistory(a())]
+    );
+}
+
+#[test]
+fn what_the_broker_itself_dead_letters_into_the_queue_is_against_it() {
+    let fed_by = |exchange: &str, key: Option<&str>| {
+        let mut arguments = json!({"x-dead-letter-exchange": exchange});
+        if let Some(key) = key {
+            arguments["x-dead-letter-routing-key"] = key.into();
+        }
+        let other = json!({"name": "o", "arguments": arguments});
+        let queue = seen(json!({}), json!([other]), json!([]), json!([]));
+        planned(&queue, &["x-max-length=7"])
+            .err()
+            .unwrap_or_default()
+    };
+    let refused = [Refusal::FedBy("o".to_owned())];
+    assert_eq!(fed_by("", Some("q")), refused);
+    assert_eq!(fed_by("", None), refused);
+    assert_eq!(fed_by("", Some("other")), []);
+    assert_eq!(fed_by("elsewhere", None), []);
+    assert_eq!(fed_by("dlx-proxy//q", None), []);
+}
+
+#[test]
+fn a_setting_is_a_number_a_boolean_or_a_text() {
+    let of = |text| setting(text).map(|(_, value)| value);
+    assert_eq!(of("x-max-length=7"), Ok(json!(7)));
+    assert_eq!(of("x-single-active-consumer=true"), Ok(json!(true)));
+    assert_eq!(of("x-overflow=reject-publish"), Ok(json!("reject-publish")));
+    assert!(of("x-max-length").is_err());
+    assert!(of("max-length=7").is_err());
+}
+
+#[test]
+fn what_was_left_behind_is_finished_first() {
+    let order = planned(&alone(json!({})), &["x-max-length=7"])
+        .expect("a plan")
+        .order;
+    let left =
+        json!({"name": "dlx-proxy.altering/q", "arguments": {"x-dlx-proxy-order": order.text()}});
+    let queue = seen(json!({}), json!([left]), json!([]), json!([]));
+    assert_eq!(left_behind("q", &queue, &Names::default()), Some(order));
+    assert_eq!(against(&queue, &["x-max-length=9"]), [Refusal::Unfinished]);
+}
