@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use super::*;
-use crate::amqp::ids::Vhost;
 use crate::link::peer::{Rig, login};
 use crate::link::script::{Script, Words, check};
 

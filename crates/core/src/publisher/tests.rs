@@ -130,6 +130,8 @@ impl Script for Scripted {
             }
             (None, "speaks") => self.silent = false,
             (None, "hand-over") => self.rig.input(Input::HandOver),
+            (None, "pause") => self.rig.input(Input::Pause(true)),
+            (None, "go-on") => self.rig.input(Input::Pause(false)),
             (None, "counts") => {
                 let Publisher { store, tick, .. } = &self.rig.machine;
                 let (waiting, flies, flying) =
@@ -161,6 +163,7 @@ impl Script for Scripted {
             other => format!("{other:?} to the careful one"),
         }));
         told.extend(self.counts.take());
+        told.extend(out.paused.then(|| "paused".to_owned()));
         told
     }
 
