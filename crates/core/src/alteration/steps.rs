@@ -1,0 +1,200 @@
+//! What is asked of the broker in each state.
+
+use crate::amqp::ids::ShortStr;
+use crate::amqp::method::{MethodId, QueueDeclare};
+use crate::amqp::reply;
+use crate::amqp::table::TableBuilder;
+use crate::machine::Now;
+
+use super::order::{Arguments, table};
+use super::{Alteration, COMMIT_WITHIN, Effects, ORDER, PATIENCE, State, Task, Told, plan};
+
+const TAG: &[u8] = b"dlx-proxy";
+const PROOF: &[u8] = b"dlx-proxy proof";
+/// Of a consumer: all others come before it.
+const LOWEST: i64 = -1_000_000;
+const IF_EMPTY: u8 = 2;
+const EXCLUSIVE: u8 = 4;
+
+impl Alteration {
+    pub(super) fn open(&mut self, fx: &mut Effects) {
+        self.channel.0 += 1;
+        reply::channel_open(fx.broker.build(&[]), self.channel);
+    }
+
+    fn declare(&self, queue: &[u8], bits: u8, arguments: &[u8], fx: &mut Effects) {
+        let out = fx.broker.build(&[]);
+        reply::declare_queue(out, self.channel, queue, bits, arguments);
+    }
+
+    fn declare_as(&self, queue: &[u8], arguments: &Arguments, fx: &mut Effects) {
+        let durable = if self.order().durable {
+            QueueDeclare::DURABLE
+        } else {
+            0
+        };
+        let arguments = table(arguments).unwrap_or_default(); // a plan has checked it
+        self.declare(queue, durable, &arguments, fx);
+    }
+
+    fn delete(&self, queue: &[u8], bits: u8, fx: &mut Effects) {
+        reply::method(
+            fx.broker.build(&[]),
+            self.channel,
+            MethodId::QUEUE_DELETE,
+            |a| {
+                a.short(0).shortstr(queue).octet(bits).end();
+            },
+        );
+    }
+
+    /// The name of the queue that has the order.
+    fn place(&self) -> ShortStr {
+        plan::place(&self.settings.names, &self.order().queue).unwrap_or_default()
+    }
+
+    /// Goes on with this, and asks for it.
+    pub(super) fn enter(&mut self, state: State, now: Now, fx: &mut Effects) {
+        self.state = state;
+        if !state.is_within_pause() {
+            self.until = Some(now.mono.after(PATIENCE));
+        }
+        match state {
+            State::Holding => {
+                self.held = Some(now.mono);
+                self.altered.attempts += 1;
+                self.until = Some(now.mono.after(COMMIT_WITHIN));
+                self.publisher_pauses = false;
+                self.tell(Told::Hold, fx);
+            }
+            State::Settling => self.tell(Told::Settle, fx),
+            State::Cancelling => self.tell(Told::Cancel, fx),
+            State::Testing(at) | State::Binding(at) | State::Undoing(at) => {
+                self.bind(MethodId::QUEUE_BIND, at, now, fx);
+            }
+            State::Unbinding(at) => {
+                self.under_way = true;
+                self.bind(MethodId::QUEUE_UNBIND, at, now, fx);
+            }
+            State::Deleting => {
+                self.under_way = true;
+                self.ask(fx);
+            }
+            State::Cleaning => {
+                self.under_way = false;
+                self.over(now, fx);
+                self.ask(fx);
+            }
+            State::Ended => {
+                self.over(now, fx);
+                self.once.end(&mut self.link, now, fx);
+            }
+            _ => self.ask(fx),
+        }
+    }
+
+    /// Asks the broker for what the state is about.
+    fn ask(&self, fx: &mut Effects) {
+        let order = self.order();
+        let queue = order.queue.as_bytes();
+        match self.state {
+            State::Recording => {
+                let mut arguments = TableBuilder::default();
+                arguments.longstr(b"x-queue-type", b"quorum");
+                arguments.longstr(ORDER, order.text().as_bytes());
+                let arguments = arguments.finish();
+                self.declare(&self.place(), QueueDeclare::DURABLE, &arguments, fx);
+            }
+            State::Claiming => self.consume(&self.place(), TAG, EXCLUSIVE, &[], fx),
+            State::CountingProxies => {
+                let intake = self.settings.names.intake_queue();
+                self.declare(intake, QueueDeclare::PASSIVE, &[], fx);
+            }
+            State::Comparing | State::Declaring { old: true } => {
+                self.declare_as(queue, &order.old, fx);
+            }
+            State::Trying => self.declare_as(&self.trial(), &order.new, fx),
+            State::Withdrawing => self.delete(&self.trial(), 0, fx),
+            State::Waiting | State::Draining | State::Counting | State::Recounting { .. } => {
+                self.declare(queue, QueueDeclare::PASSIVE, &[], fx);
+            }
+            State::Proving { .. } => {
+                let mut arguments = TableBuilder::default();
+                arguments.long(b"x-priority", LOWEST);
+                reply::qos(fx.broker.build(&[]), self.channel, 1);
+                self.consume(queue, PROOF, 0, &arguments.finish(), fx);
+            }
+            State::Ending { .. } => reply::cancel(fx.broker.build(&[]), self.channel, PROOF),
+            State::Deleting if order.quorum => self.delete(queue, 0, fx),
+            State::Deleting => self.delete(queue, IF_EMPTY, fx),
+            State::Declaring { old: false } => self.declare_as(queue, &order.new, fx),
+            State::Cleaning => self.delete(&self.place(), 0, fx),
+            _ => {}
+        }
+    }
+
+    fn consume(&self, queue: &[u8], tag: &[u8], bits: u8, arguments: &[u8], fx: &mut Effects) {
+        let out = fx.broker.build(&[]);
+        reply::method(out, self.channel, MethodId::BASIC_CONSUME, |a| {
+            let a = a.short(0).shortstr(queue).shortstr(tag);
+            a.octet(bits).longstr(arguments).end();
+        });
+    }
+
+    fn trial(&self) -> ShortStr {
+        plan::trial(&self.settings.names, &self.order().queue).unwrap_or_default()
+    }
+
+    /// Binds or unbinds, or goes on behind the last one.
+    fn bind(&mut self, id: MethodId, at: usize, now: Now, fx: &mut Effects) {
+        let Some(binding) = self.order().bindings.get(at) else {
+            return self.bound(now, fx);
+        };
+        let arguments = table(&binding.arguments).unwrap_or_default();
+        let out = fx.broker.build(&[]);
+        reply::method(out, self.channel, id, |a| {
+            let a = a.short(0).shortstr(self.order().queue.as_bytes());
+            let a = a.shortstr(binding.source.as_bytes());
+            let a = a.shortstr(binding.routing_key.as_bytes());
+            let a = match id {
+                MethodId::QUEUE_BIND => a.octet(0),
+                _ => a,
+            };
+            a.longstr(&arguments).end();
+        });
+    }
+
+    fn bound(&mut self, now: Now, fx: &mut Effects) {
+        match self.state {
+            State::Testing(_) => {
+                if let Task::Alter(wait) = self.settings.task {
+                    self.ends = now.mono.after(wait);
+                }
+                self.enter(State::Waiting, now, fx);
+            }
+            State::Unbinding(_) => self.enter(State::Proving { last: true }, now, fx),
+            State::Undoing(_) => self.rest(now, fx),
+            _ => self.enter(State::Cleaning, now, fx),
+        }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Clients wait, and may go on with the queue as it is: the pause has a limit of its own.
+    pub(super) fn is_within_pause(self) -> bool {
+        matches!(
+            self,
+            State::Holding
+                | State::Draining
+                | State::Settling
+                | State::Cancelling
+                | State::Counting
+                | State::Unbinding(_)
+                | State::Proving { .. }
+                | State::Ending { .. }
+                | State::Recounting { .. }
+        )
+    }
+}
