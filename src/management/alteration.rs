@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use serde_json::Value;
 use thiserror::Error;
 use tracing::{debug, info, warn};
 
-use crate::alteration::plan::{Plan, Refusal, Seen, Wish, left_behind, plan};
+use crate::alteration::plan::{ListedConnection, Plan, Refusal, Seen, Wish, left_behind, plan};
 use crate::alteration::{Altered, Failure, Order, Settings, Task};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::link::Login;
@@ -18,7 +19,7 @@ use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
 use crate::registry::policy::Queue;
 use crate::session;
 
-use super::http::NoAnswer;
+use super::http::{Connection, NoAnswer};
 use super::{Adoption, listing};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -67,6 +68,7 @@ impl Alterations {
                     .await?,
                 bindings: api.get(format!("bindings/{of}")).await?,
                 exchanges: api.get(format!("exchanges/{of}")).await?,
+                connections: connections(&mut api, &of).await?,
             })
         });
         let seen = asking.await?;
@@ -163,4 +165,14 @@ impl Alterations {
             task,
         }
     }
+}
+
+/// One without both is listed as `[]`.
+async fn connections(api: &mut Connection, of: &str) -> Result<Vec<ListedConnection>, NoAnswer> {
+    let path = format!("vhosts/{of}/connections?columns=protocol,user_provided_name");
+    let listed: Vec<Value> = api.get(path).await?;
+    let listed = listed.into_iter();
+    Ok(listed
+        .filter_map(|one| serde_json::from_value(one).ok())
+        .collect())
 }

@@ -7,9 +7,9 @@ import pika
 import pytest
 
 from console import management
-from lab import until
-from scene import INTAKE, PREFIX, arguments
-from test_adoption import asked, queues, quoted
+from lab import Via, until
+from scene import PREFIX, Own, user
+from test_adoption import asked, queues, quoted, state
 
 
 def queue_of(own, name):
@@ -22,9 +22,14 @@ def altered(own, name, *words, code=0):
 
 
 @pytest.fixture
-def altering(own):
-    own.restart(management_url=management(own.via))
-    return own
+def altering(via, tmp_path):
+    """A proxy that is alone in its vhost."""
+    vhost, broker = "altering", via.broker
+    broker.make([vhost], [], [(broker.user, vhost, ".*", ".*", ".*")])
+    own = Own(Via(broker, vhost=vhost), tmp_path / "log", management_url=management(via))
+    yield own
+    own.stop()
+    broker.unmake([vhost], [])
 
 
 class Load:
@@ -99,6 +104,8 @@ def test_a_queue_is_made_anew_under_its_clients(altering, kind):
     # A client that does not know of it goes on.
     own.queue("orders", kind=kind, ttl=30000, dlx=own.name("dead"), max_length=1000)
     own.restart(management_url=management(own.via))
+    # Once it has listed the queues.
+    until(lambda: state(own, name), "the queue")
     own.queue("orders", kind=kind, ttl=30000, dlx=own.name("dead"), max_length=1000)
     own.queue("orders", kind=kind, ttl=60000, dlx=own.name("dead"))
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="inequivalent arg 'x-overflow'"):
@@ -164,3 +171,64 @@ def test_a_proxy_that_is_killed_meanwhile_leaves_a_queue(altering):
         message = own.get(name)
         assert message.body == b"%d" % number
         own.channel.basic_ack(message.method.delivery_tag)
+
+
+def test_an_alarm_ends_the_attempts(altering):
+    own = altering
+    name = own.made("orders", max_length=1000)
+    with own.via.broker.under_memory_alarm():
+        own.publish("", name, b"late")
+        assert "what 1 connections had published was not settled" in altered(own, name, "--set", "x-max-length=7", "--wait", "1s", code=1)
+    message = own.get(name)
+    assert message.body == b"late"
+    own.channel.basic_ack(message.method.delivery_tag)
+    assert "Done" in altered(own, name, "--set", "x-max-length=7")
+
+
+def test_another_proxy_is_against_it(altering, tmp_path):
+    own = altering
+    name = own.made("orders", max_length=1000)
+    another = own.another(tmp_path / "another", management_url=management(own.via))
+    try:
+        connections = f"vhosts/{quoted(own.via.vhost)}/connections?columns=user_provided_name"
+        publishers = lambda: [one for one in asked(own.via, connections) if one and "publisher" in one["user_provided_name"]]
+        until(lambda: len(publishers()) == 2, publishers, pause=0.2)
+        assert "2 proxies work in this vhost" in altered(own, name, "--set", "x-max-length=7", code=1)
+    finally:
+        another.stop()
+    assert "x-dlx-proxy-altered" not in queue_of(own, name)["arguments"]
+
+
+def test_a_right_that_is_missing_shows_before_anything_is_changed(altering):
+    own = altering
+    exchange = own.exchange("shop", "topic")
+    name = own.made("orders", max_length=1000)
+    own.bind(name, exchange, "order.#")
+    with user(own.via, "narrow", configure=f"^{PREFIX}", write=f"^{PREFIX}", read=f"^{PREFIX}[.]|^{name}$"):
+        own.restart("narrow", management_url=management(own.via))
+        said = altered(own, name, "--set", "x-max-length=7", code=1)
+        assert f"access to exchange '{exchange}'" in said, said
+    assert not left(own) and queue_of(own, name)["arguments"]["x-max-length"] == 1000
+
+
+def test_dead_letters_go_on_by_the_new_arguments(altering):
+    own = altering
+    own.dead, dlx = own.queue("dead"), own.exchange("dlx")
+    own.bind(own.dead, dlx)
+    name = own.made("orders", dlx=dlx)
+    own.channel.basic_consume(name, lambda channel, method, *_: channel.basic_reject(method.delivery_tag, requeue=False))
+    own.publish("", name, b"before")
+    own.connection.process_data_events(0.5)
+    assert [message.body for message in own.all_of(own.dead, 1)] == [b"before"]
+    done = []
+    altering = threading.Thread(target=lambda: done.append(altered(own, name, "--set", "x-max-length=7")))
+    altering.start()
+    while altering.is_alive():
+        own.connection.process_data_events(0.05)
+    altering.join()
+    assert done and "Done" in done[0]
+    own.publish("", name, b"after")
+    own.connection.process_data_events(0.5)
+    [message] = own.all_of(own.dead, 1)
+    assert (message.body, message.properties.headers["x-first-death-reason"]) == (b"after", "rejected")
+    assert own.proxy.metric("dlx_proxy_messages_dead_lettered_total", vhost=own.via.vhost, queue=name, reason="rejected", outcome="confirmed") >= 1

@@ -112,8 +112,6 @@ pub enum Failure {
     Link(#[from] LinkFailure),
     #[error("another alteration of this queue is under way")]
     Claimed,
-    #[error("{0} proxies work in this vhost: this takes a single one, which all clients use")]
-    OtherProxies(u32),
     #[error("the queue was not quiet in time: {0}. It is as it was")]
     Busy(String),
     #[error(
@@ -127,7 +125,6 @@ enum State {
     Shut,
     Recording,
     Claiming,
-    CountingProxies,
     Comparing,
     Trying,
     Withdrawing,

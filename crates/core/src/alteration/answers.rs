@@ -13,10 +13,6 @@ impl Alteration {
     pub(super) fn counted(&mut self, ok: QueueDeclareOk<'_>, now: Now, fx: &mut Effects) {
         let (messages, consumers) = (ok.message_count, ok.consumer_count);
         match self.state {
-            State::CountingProxies if consumers > 1 => {
-                self.fail(Failure::OtherProxies(consumers), now, fx);
-            }
-            State::CountingProxies => self.enter(State::Comparing, now, fx),
             State::Waiting if messages == 0 => self.enter(State::Holding, now, fx),
             State::Waiting if now.mono >= self.ends => {
                 let busy = format!("{messages} messages are ready");
@@ -57,14 +53,14 @@ impl Alteration {
 
     /// The broker has done what was asked.
     pub(super) fn done(&mut self, now: Now, fx: &mut Effects) {
+        let is_left_behind = self.settings.task == Task::Finish;
         let next = match self.state {
             State::Recording => State::Claiming,
-            State::Claiming if self.settings.task == Task::Finish => {
-                State::Declaring { old: false }
-            }
-            State::Claiming => State::CountingProxies,
+            State::Claiming if is_left_behind => State::Withdrawing,
+            State::Claiming => State::Comparing,
             State::Comparing => State::Trying,
             State::Trying => State::Withdrawing,
+            State::Withdrawing if is_left_behind => State::Declaring { old: false },
             State::Withdrawing => State::Testing(0),
             State::Testing(at) => State::Testing(at + 1),
             State::Unbinding(at) => State::Unbinding(at + 1),
@@ -89,7 +85,6 @@ impl Alteration {
         match self.state {
             State::Claiming => self.end(Failure::Claimed, now, fx),
             State::Recording => self.end(refusal(code, text), now, fx),
-            State::CountingProxies => self.enter(State::Comparing, now, fx),
             State::Deleting => {
                 self.undo("a message came in its last moment".to_owned(), now, fx);
             }

@@ -16,6 +16,8 @@ use super::ORDER;
 use super::order::{Arguments, Binding, Order, table};
 
 const DEAD_LETTER: [&str; 2] = ["x-dead-letter-exchange", "x-dead-letter-routing-key"];
+const PUBLISHER: &str = "dlx-proxy publisher ";
+const PROTOCOL: &str = "AMQP 0-9-1";
 const ALTERNATE: &str = "alternate-exchange";
 
 /// What is wanted: arguments as a client writes them.
@@ -32,6 +34,7 @@ pub struct Seen {
     pub bindings: Vec<ListedBinding>,
     pub exchanges: Vec<ListedExchange>,
     pub policies: Vec<ListedPolicy>,
+    pub connections: Vec<ListedConnection>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -55,6 +58,15 @@ pub struct ListedExchange {
     pub auto_delete: bool,
     #[serde(default)]
     pub arguments: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct ListedConnection {
+    #[serde(default)]
+    pub protocol: String,
+    /// From the properties of the client.
+    #[serde(default)]
+    pub user_provided_name: String,
 }
 
 #[derive(Clone, Debug)]
@@ -112,6 +124,10 @@ pub enum Refusal {
         "the broker itself dead-letters messages of the queue {0} into it: hand that one over to the proxy first (`queues adopt`)"
     )]
     FedBy(String),
+    #[error("{0} proxies work in this vhost: this takes a single one, which all clients use")]
+    OtherProxies(usize),
+    #[error("clients with another protocol go past the proxy: {0}")]
+    OtherProtocol(String),
     #[error("it delays returned messages itself, and these cannot be counted")]
     DelaysItself,
 }
@@ -181,6 +197,7 @@ pub fn plan(
     let bindings = bindings(queue, seen, &mut against);
     reach.exchanges = leading_to(&bindings, seen);
     against.extend(feeding(queue, &reach, seen, names));
+    against.extend(past_this_proxy(&seen.connections));
     if !against.is_empty() {
         return Err(against);
     }
@@ -386,6 +403,21 @@ fn feeding(queue: &str, reach: &Reach, seen: &Seen, names: &Names) -> Vec<Refusa
         }
     });
     feeds.map(|of| Refusal::FedBy(of.name.clone())).collect()
+}
+
+/// Each proxy has one publisher in a vhost.
+fn past_this_proxy(connections: &[ListedConnection]) -> Vec<Refusal> {
+    let of_proxy = |of: &&ListedConnection| of.user_provided_name.starts_with(PUBLISHER);
+    let proxies = connections.iter().filter(of_proxy).count();
+    let protocols = connections.iter().map(|of| &*of.protocol);
+    let others: BTreeSet<&str> = protocols
+        .filter(|of| *of != PROTOCOL && !of.is_empty())
+        .collect();
+    let others = others
+        .into_iter()
+        .map(|of| Refusal::OtherProtocol(of.to_owned()));
+    let several = (proxies > 1).then_some(Refusal::OtherProxies(proxies));
+    several.into_iter().chain(others).collect()
 }
 
 fn notes(order: &Order, seen: &Seen) -> Vec<String> {

@@ -106,10 +106,6 @@ impl Alteration {
                 self.declare(&self.place(), QueueDeclare::DURABLE, &arguments, fx);
             }
             State::Claiming => self.consume(&self.place(), TAG, EXCLUSIVE, &[], fx),
-            State::CountingProxies => {
-                let intake = self.settings.names.intake_queue();
-                self.declare(intake, QueueDeclare::PASSIVE, &[], fx);
-            }
             State::Comparing | State::Declaring { old: true } => {
                 self.declare_as(queue, &order.old, fx);
             }

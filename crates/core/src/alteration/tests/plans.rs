@@ -18,7 +18,7 @@ fn seen(facts: Value, others: Value, bindings: Value, exchanges: Value) -> Seen 
         queues: from_value(queues.into()).expect("queues"),
         bindings: from_value(bindings).expect("bindings"),
         exchanges: from_value(exchanges).expect("exchanges"),
-        policies: Vec::new(),
+        ..Seen::default()
     }
 }
 
@@ -203,4 +203,30 @@ fn what_was_left_behind_is_finished_first() {
     let queue = seen(json!({}), json!([left]), json!([]), json!([]));
     assert_eq!(left_behind("q", &queue, &Names::default()), Some(order));
     assert_eq!(against(&queue, &["x-max-length=9"]), [Refusal::Unfinished]);
+}
+
+#[test]
+fn what_goes_past_this_proxy_is_against_it() {
+    let connection = |protocol: &str, name: &str| ListedConnection {
+        protocol: protocol.to_owned(),
+        user_provided_name: name.to_owned(),
+    };
+    let mut queue = alone(json!({}));
+    queue.connections = vec![
+        connection("AMQP 0-9-1", ""),
+        connection("AMQP 0-9-1", "dlx-proxy publisher /"),
+        connection("AMQP 0-9-1", "dlx-proxy intake /"),
+    ];
+    assert!(planned(&queue, &["x-max-length=7"]).is_ok());
+    queue.connections.extend([
+        connection("MQTT 3.1.1", ""),
+        connection("AMQP 0-9-1", "dlx-proxy publisher /"),
+    ]);
+    assert_eq!(
+        against(&queue, &["x-max-length=7"]),
+        [
+            Refusal::OtherProxies(2),
+            Refusal::OtherProtocol("MQTT 3.1.1".to_owned())
+        ]
+    );
 }
