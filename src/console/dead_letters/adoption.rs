@@ -1,4 +1,4 @@
-//! `dlx-proxy queues adopt` and `release`: shows the plan that the proxy makes, asks, and lets the proxy carry it out.
+//! `dlx-proxy queues adopt`, `release` and `alter`: shows the plan that the proxy makes, asks, and lets the proxy carry it out.
 
 use std::io::{self, BufRead, IsTerminal, Write as _};
 
@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use super::{Failed, Outcome, Query, Said};
 use crate::console::admin::client::Client;
-use crate::console::admin::wanted::Altering;
-use crate::console::cli::{Adoption, Output, Printing};
+use crate::console::cli::{Adopted, Adoption, Altered, Output, Printing};
 use crate::plain;
 
 pub(super) async fn carry_out(
@@ -18,21 +17,14 @@ pub(super) async fn carry_out(
     mut query: Query,
 ) -> Result<(Said, Outcome), Failed> {
     let (page, queue, dry_run, approve) = match what {
-        Adoption::Adopt(asked) => (
-            "adopt",
-            &asked.which.queue,
-            asked.which.dry_run,
-            asked.approve,
-        ),
-        Adoption::Release(asked) => (
-            "release",
-            &asked.which.queue,
-            asked.which.dry_run,
-            asked.approve,
-        ),
-        Adoption::Alter(asked) => {
-            let Altering { queue, dry_run, .. } = &asked.which;
-            ("alter", &Some(queue.clone()), *dry_run, asked.approve)
+        Adoption::Adopt(Adopted { which, approve }) => {
+            ("adopt", which.queue.as_ref(), which.dry_run, *approve)
+        }
+        Adoption::Release(Adopted { which, approve }) => {
+            ("release", which.queue.as_ref(), which.dry_run, *approve)
+        }
+        Adoption::Alter(Altered { which, approve }) => {
+            ("alter", Some(&which.queue), which.dry_run, *approve)
         }
     };
     if let Some(queue) = queue {

@@ -23,6 +23,7 @@ use super::channel::{Channel, Consumer};
 use super::frames::{Handled, Method};
 use super::pause::Hold;
 use super::replies::Expected;
+use super::verdicts::is_verdict;
 use super::{Session, Turn};
 
 /// What a session is told of a swap.
@@ -69,6 +70,8 @@ impl Swapping {
             | MethodId::BASIC_REJECT
             | MethodId::CHANNEL_CLOSE_OK
             | MethodId::CHANNEL_FLOW_OK => Some(false),
+            // Its settlement comes behind it.
+            MethodId::QUEUE_UNBIND if is_verdict(method) => Some(false),
             MethodId::BASIC_PUBLISH => {
                 let Ok(publish) = Publish::parse(method.payload) else {
                     return Some(true);

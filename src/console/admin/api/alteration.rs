@@ -14,6 +14,7 @@ use super::super::wanted::Altering;
 use super::{Answered, Api, Asked, adoption, json};
 use crate::alteration::plan::{self, Change, Plan, Refusal, Wish};
 use crate::alteration::{Altered as Done, Failure};
+use crate::console::count::count;
 use crate::management::{Alterations, NotAltered};
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -35,6 +36,8 @@ pub(super) struct Altered {
     pause: Option<u64>,
     /// Messages that were lost: they came past the proxy in the last moment.
     lost: u32,
+    /// All of it in sentences.
+    says: Vec<String>,
 }
 
 /// An argument of the queue, as clients see it.
@@ -89,11 +92,11 @@ impl Api {
             Err(refusals) => {
                 missing.extend(refusals.iter().map(ToString::to_string));
                 match dry_run {
-                    true => Ok(Altered::nothing(queue, missing)),
+                    true => Ok(Altered::nothing(queue, missing).said()),
                     false => Err(Problem::new(StatusCode::CONFLICT, missing.join("; "))),
                 }
             }
-            Ok(plan) if dry_run => Ok(Altered::planned(&plan, missing)),
+            Ok(plan) if dry_run => Ok(Altered::planned(&plan, missing).said()),
             Ok(_) if !missing.is_empty() => {
                 Err(Problem::new(StatusCode::FORBIDDEN, missing.join("; ")))
             }
@@ -136,7 +139,7 @@ impl Altered {
         let unbound = unbound.iter();
         let words = |text| format!("A binding could not be made again: {text}");
         altered.notes = unbound.map(words).collect();
-        Ok(altered)
+        Ok(altered.said())
     }
 
     fn planned(plan: &Plan, missing: Vec<String>) -> Altered {
@@ -146,6 +149,36 @@ impl Altered {
             notes: plan.notes.clone(),
             ..Altered::nothing(plan.order.queue.clone(), missing)
         }
+    }
+
+    fn said(mut self) -> Altered {
+        let missing = self.missing.iter();
+        let mut says: Vec<_> = missing.map(|it| format!("Missing: {it}.")).collect();
+        if !self.changes.is_empty() || self.bindings > 0 || self.missing.is_empty() {
+            let verb = if self.done { "Done" } else { "Plan" };
+            let bindings = count(self.bindings as u64, "binding");
+            says.push(format!(
+                "{verb}: make queue {} anew, with {bindings}",
+                self.queue
+            ));
+        }
+        let shown = |value: &Option<Value>| match value {
+            Some(value) => value.to_string(),
+            None => "not set".to_owned(),
+        };
+        says.extend(self.changes.iter().map(|change| {
+            let (before, after) = (shown(&change.before), shown(&change.after));
+            format!("  {}: {before} -> {after}", change.argument)
+        }));
+        let pause = self.pause.iter();
+        says.extend(pause.map(|pause| format!("Clients waited for {pause} ms at most.")));
+        if self.lost > 0 {
+            let lost = count(self.lost.into(), "message");
+            says.push(format!("Lost: {lost}, which came past the proxy."));
+        }
+        says.extend(self.notes.iter().cloned());
+        self.says = says;
+        self
     }
 
     fn nothing(queue: String, missing: Vec<String>) -> Altered {
@@ -158,6 +191,7 @@ impl Altered {
             notes: Vec::new(),
             pause: None,
             lost: 0,
+            says: Vec::new(),
         }
     }
 }
