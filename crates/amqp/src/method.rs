@@ -116,6 +116,11 @@ view! {
     }
 }
 
+impl Consume<'_> {
+    pub const NO_ACK: u8 = 2;
+    pub const NO_WAIT: u8 = 8;
+}
+
 impl ExchangeDeclare<'_> {
     /// Bit of `bits`: only checks that the exchange exists.
     pub const PASSIVE: u8 = 1;

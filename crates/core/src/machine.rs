@@ -1,6 +1,6 @@
 //! The whole contract between the pure core and the shell: what a machine is told, and what it may ask for.
 //!
-//! A machine (session, publisher, intake, recorder, pulse, walk, import) is a plain value. It is handed bytes, outcomes and the time, and writes what
+//! A machine (session, publisher, intake, recorder, pulse, walk, import, alteration) is a plain value. It is handed bytes, outcomes and the time, and writes what
 //! should happen into [`Effects`]. It never waits, reads no clock and owns no socket; `net/drive.rs` pumps it. Everything to the right of this
 //! module knows it; it knows nothing of them but the words of `amqp`.
 
@@ -91,7 +91,7 @@ pub enum Flow {
     Reconnect(Mono),
 }
 
-/// The one shape of all machines: session, publisher, intake, recorder, pulse, walk and import.
+/// The one shape of all machines: session, publisher, intake, recorder, pulse, walk, import and alteration.
 pub trait Machine {
     type Input;
     type Output: Default;

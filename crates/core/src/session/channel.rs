@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::incoming::Incoming;
-use crate::amqp::method::{MethodId, QueueDeclareOk, Settle};
+use crate::amqp::method::{Consume, MethodId, QueueDeclareOk, Settle};
 use crate::amqp::reply;
 use crate::machine::Leg;
 use crate::registry::Registry;
@@ -109,8 +109,8 @@ pub(super) struct Consumer {
     pub tag: Option<ShortStr>,
     pub queue: ShortStr,
     pub no_ack: bool,
-    /// Of its `basic.consume`: bits, and arguments if there are any.
-    pub asked: (u8, Option<Arc<[u8]>>),
+    /// Bits and arguments of its `basic.consume`, where that says more than the rest.
+    pub asked: Option<Arc<(u8, Vec<u8>)>>,
     pub ending: bool,
     /// At its start, a policy of the proxy gave its queue retries.
     pub retried: bool,
@@ -299,10 +299,11 @@ impl Channel {
 impl Consumer {
     /// Its `basic.consume`, with the tag that it has.
     pub(super) fn asked(&self, out: &mut Vec<u8>, channel: ChannelId, tag: &[u8]) {
-        let (bits, arguments) = &self.asked;
-        let arguments = arguments.as_deref().unwrap_or_default();
+        let plain = if self.no_ack { Consume::NO_ACK } else { 0 };
+        let asked = self.asked.as_deref();
+        let (bits, arguments) = asked.map_or((plain, &[][..]), |(bits, of)| (*bits, of));
         reply::method(out, channel, MethodId::BASIC_CONSUME, |a| {
-            let a = a.short(0).shortstr(&self.queue).shortstr(tag).octet(*bits);
+            let a = a.short(0).shortstr(&self.queue).shortstr(tag).octet(bits);
             a.longstr(arguments).end();
         });
     }

@@ -1,5 +1,7 @@
 //! What a client sends: per frame pass, rewrite, withhold, or wait.
 
+use std::sync::Arc;
+
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{
     Cancel, Consume, ExchangeDeclare, ExchangeName, Get, MethodId, Publish, QueueName,
@@ -16,8 +18,6 @@ use super::tx::Tx;
 use super::verdicts::is_verdict;
 use super::{Session, Turn};
 
-const NO_ACK: u8 = 2;
-const NO_WAIT: u8 = 8;
 const GET_NO_ACK: u8 = 1;
 
 impl Session {
@@ -214,7 +214,7 @@ impl Channel {
             tag: None,
             queue: self.queue(queue),
             no_ack,
-            asked: (0, None),
+            asked: None,
             ending: false,
             retried,
             looked: None,
@@ -225,9 +225,11 @@ impl Channel {
             MethodId::BASIC_CONSUME => {
                 let consume = Consume::parse(payload).ok()?;
                 let tag = ShortStr::copy(consume.consumer_tag).unwrap_or_default();
-                let mut consumer = consumer(consume.queue, consume.bits & NO_ACK != 0);
-                let arguments = Some(consume.arguments).filter(|table| !table.is_empty());
-                consumer.asked = (consume.bits & !NO_WAIT, arguments.map(Into::into));
+                let mut consumer = consumer(consume.queue, consume.bits & Consume::NO_ACK != 0);
+                let bits = consume.bits & !Consume::NO_WAIT;
+                if bits & !Consume::NO_ACK != 0 || !consume.arguments.is_empty() {
+                    consumer.asked = Some(Arc::new((bits, consume.arguments.to_vec())));
+                }
                 Expected::Consume(tag, consumer)
             }
             MethodId::BASIC_GET => {
@@ -253,7 +255,7 @@ impl Channel {
 fn wants_settling(method: Method<'_>) -> bool {
     match method.id {
         MethodId::BASIC_CONSUME => {
-            Consume::parse(method.payload).is_ok_and(|consume| consume.bits & NO_ACK == 0)
+            Consume::parse(method.payload).is_ok_and(|consume| consume.bits & Consume::NO_ACK == 0)
         }
         _ => Get::parse(method.payload).is_ok_and(|get| get.bits & GET_NO_ACK == 0),
     }

@@ -40,7 +40,7 @@ pub(super) struct Due {
     pub what: Expected,
     /// Hidden from the client: it wanted none, or the request was ours.
     pub unseen: bool,
-    shares: usize,
+    shares: u32,
 }
 
 /// Facts from an accepted declare.
@@ -159,7 +159,7 @@ impl Replies {
 
     pub(super) fn push(&mut self, what: Expected, unseen: bool) {
         let shares = what.shares();
-        self.all.0.fetch_add(shares, Ordering::Relaxed);
+        self.all.0.fetch_add(shares as usize, Ordering::Relaxed);
         self.due.push_back(Due {
             what,
             unseen,
@@ -212,7 +212,7 @@ impl Replies {
                 stays
             });
         }
-        self.all.0.fetch_sub(gone, Ordering::Relaxed);
+        self.all.0.fetch_sub(gone as usize, Ordering::Relaxed);
         if self.due.is_empty() {
             // Most channels ask a few times at their beginning, and then never again.
             self.due = VecDeque::new();
@@ -222,8 +222,8 @@ impl Replies {
 
     /// The channel is closed: no more replies.
     pub(super) fn clear(&mut self) {
-        let gone = self.due.iter().map(|due| due.shares).sum();
-        self.all.0.fetch_sub(gone, Ordering::Relaxed);
+        let gone: u32 = self.due.iter().map(|due| due.shares).sum();
+        self.all.0.fetch_sub(gone as usize, Ordering::Relaxed);
         self.due = VecDeque::new();
     }
 }
@@ -293,7 +293,7 @@ impl Expected {
         )
     }
 
-    fn shares(&self) -> usize {
+    fn shares(&self) -> u32 {
         let bytes = match self {
             Expected::Declare(queue, accepted) => {
                 queue.len() + accepted.as_ref().map_or(0, |accepted| accepted.bytes())
@@ -313,6 +313,7 @@ impl Expected {
         };
         // A queue that grows has room for as many again.
         let place = 2 * size_of::<Due>();
-        (place + bytes).div_ceil(SHARE)
+        let shares = (place + bytes).div_ceil(SHARE);
+        u32::try_from(shares).unwrap_or(u32::MAX)
     }
 }

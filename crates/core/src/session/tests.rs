@@ -10,6 +10,7 @@ mod instead;
 mod kept;
 mod led_back;
 mod message;
+mod policies;
 mod retries_ways;
 mod script;
 mod transcripts;

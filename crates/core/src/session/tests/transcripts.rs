@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::policies::{brokers, policy};
 use super::script::*;
 use super::words::{Words, frames, lenient, quoted, shown, table, time};
 use crate::amqp::ids::{ShortStr, name};
@@ -24,20 +25,20 @@ use crate::amqp::properties::Properties;
 use crate::amqp::table::Table;
 use crate::dead_letter::edited;
 use crate::dead_letter::grid::Jitter;
-use crate::dead_letter::retries::{OnCrash, RetryType};
+use crate::dead_letter::retries::RetryType;
 use crate::dead_letter::schedule::Schedule;
 use crate::machine::*;
-use crate::objects::{Names, QueueType};
-use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
+use crate::objects::QueueType;
+use crate::registry::broker_policy::BrokerPolicies;
 use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
-use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
+use crate::registry::policy::{Mode, Policies};
 use crate::registry::reach::Reach;
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form};
 use crate::session::{Input, Swap};
 
-fn mode(word: &str) -> Mode {
+pub(super) fn mode(word: &str) -> Mode {
     match word {
         "full" => Mode::Full,
         "rejects-only" => Mode::RejectsOnly,
@@ -47,12 +48,12 @@ fn mode(word: &str) -> Mode {
 }
 
 /// `word` or `name=value`, each.
-fn pairs(words: &str) -> impl Iterator<Item = (&str, &str)> {
+pub(super) fn pairs(words: &str) -> impl Iterator<Item = (&str, &str)> {
     let words = words.split_whitespace();
     words.map(|word| word.split_once('=').unwrap_or((word, "")))
 }
 
-fn number<N: std::str::FromStr>(word: &str) -> N {
+pub(super) fn number<N: std::str::FromStr>(word: &str) -> N {
     let number = word.parse().ok();
     number.unwrap_or_else(|| panic!("a number: {word}"))
 }
@@ -119,58 +120,6 @@ fn declared(words: &str) -> (&str, Declared) {
         ..declared
     };
     (queue, declared)
-}
-
-/// `PATTERN [exchange=X] [key=K] [min=MS] [delays=MS,…] [jitter=J] [limit=N] [on-crash=W] [overrules] [mode=M]`
-fn policy(words: &str) -> Policies {
-    let (pattern, words) = words.split_once(' ').unwrap_or((words, ""));
-    let mut policy = Policy {
-        pattern: Pattern::new(pattern).expect("a good pattern"),
-        ..Policy::default()
-    };
-    let mut definition = Definition::default();
-    for (word, value) in pairs(words) {
-        let retries = &mut definition.retries;
-        match word {
-            "exchange" => definition.dead_letter_exchange = Some(name(value)),
-            "key" => definition.dead_letter_routing_key = Some(name(value)),
-            "min" => retries.delayed_retry_min = Some(number(value)),
-            "delays" => retries.delayed_retry_delays = Schedule::parse(value),
-            "jitter" => retries.delayed_retry_jitter = Jitter::parse(value).unwrap(),
-            "limit" => retries.delivery_limit = Some(number(value)),
-            "on-crash" => {
-                retries.on_crash = Some(match value {
-                    "count-all" => OnCrash::CountAll,
-                    "count-oldest" => OnCrash::CountOldest,
-                    _ => OnCrash::Requeue,
-                })
-            }
-            "overrules" => policy.overrules_arguments = true,
-            "mode" => policy.mode = Some(mode(value)),
-            other => panic!("of a policy: {other}"),
-        }
-    }
-    policy.definition = definition;
-    Policies::new(vec![policy])
-}
-
-/// `PATTERN [key=K] [defines=KEY,KEY]`
-fn brokers(words: &str) -> BrokerPolicies {
-    let (pattern, words) = words.split_once(' ').unwrap_or((words, ""));
-    let mut policy = BrokerPolicy {
-        vhost: "/",
-        pattern,
-        apply_to: "queues",
-        ..BrokerPolicy::default()
-    };
-    for (word, value) in pairs(words) {
-        match word {
-            "key" => policy.routing_key = Some(value),
-            "defines" => policy.keys = value.split(',').collect(),
-            other => panic!("of a broker's policy: {other}"),
-        }
-    }
-    BrokerPolicies::new([policy], &Names::default()).0
 }
 
 fn outcome(words: &str) -> Outcome {
