@@ -12,6 +12,7 @@ from pages import LOOKS, SCRIPT, fits, place, queue_at
 from raw import Raw, publish
 from scene import user
 from test_adoption import OURS, adopting, comes, ours, queues  # noqa: F401
+from test_alteration import altering  # noqa: F401
 from test_dead_letters import ODD
 
 GO = "document.querySelector('dialog [data-show=go]')"
@@ -207,6 +208,20 @@ def test_a_queue_is_adopted_and_released(at, adopting, via):  # noqa: F811
         comes(own, own.source, ("rejects-only", "broker-policy"))
         page.click("dialog button", "Close")
         page.reads("Adopt", selector="td [data-move]")
+
+
+def test_a_queue_with_arguments_of_its_own_is_taken_over(at, altering):  # noqa: F811
+    own = altering
+    name = own.made("orders", dlx=own.exchange("dead"))
+    own.channel.basic_consume(name, lambda *_: None)
+    comes(own, name, ("rejects-only", "own-arguments"))
+    page = at(place(own.via, "/queues"), of=own.via)
+    page.click("td [data-move=alter]", "Take over")
+    page.reads(f"Plan: make queue {name} anew, with 0 bindings", selector="dialog")
+    fits(page, "alter")
+    page.click("dialog button.main", f"Take over {name}")
+    page.reads(f"Done: make queue {name} anew", "Clients waited for", selector="dialog")
+    comes(own, name, ("full", "taken-over"))
 
 
 def test_without_a_mouse(at, scene):

@@ -160,35 +160,7 @@ pub fn plan(
     if left_behind(queue, seen, names).is_some() {
         against.push(Refusal::Unfinished);
     }
-    let old = arguments(&listed.arguments);
-    let before = as_clients_see(&old, names);
-    let mut after = before.clone();
-    after.retain(|name, _| !wish.unset.contains(name));
-    after.extend(wish.set.clone());
-    let mut new = after.clone();
-    let mut taken_over = None;
-    match table(&after) {
-        Some(table) => taken_over = intake(&DeclareArguments::read(&table)),
-        None => {
-            let odd = after
-                .iter()
-                .find(|(_, value)| value.is_array() || value.is_object());
-            let name = odd.map_or_else(String::new, |(name, _)| name.clone());
-            against.push(Refusal::Value(name));
-        }
-    }
-    if let Some(intake) = &taken_over {
-        let [exchange, key] = DEAD_LETTER;
-        new.remove(key);
-        let intake = String::from_utf8_lossy(intake).into_owned();
-        new.insert(exchange.to_owned(), intake.into());
-    }
-    let changes = changes(&before, &after);
-    let is_same = new == old;
-    remember(&old, &changes, &mut new);
-    if is_same {
-        against.push(Refusal::Unchanged);
-    }
+    let anew = Anew::of(listed, wish, names, intake, &mut against);
     let mut reach = Reach {
         vhost: vhost.clone(),
         queue: name,
@@ -205,18 +177,70 @@ pub fn plan(
         queue: queue.to_owned(),
         durable: listed.durable,
         quorum: listed.queue_type.as_deref() == Some("quorum"),
-        old,
-        new,
+        old: anew.old,
+        new: anew.new,
         bindings,
     };
     let notes = notes(&order, seen);
     Ok(Plan {
-        changes,
+        changes: anew.changes,
         order,
         reach,
-        intake: taken_over,
+        intake: anew.intake,
         notes,
     })
+}
+
+/// The arguments of a queue.
+struct Anew {
+    old: Arguments,
+    new: Arguments,
+    changes: Vec<Change>,
+    intake: Option<ShortStr>,
+}
+
+// === impl Anew ===
+
+impl Anew {
+    fn of(
+        listed: &ListedQueue,
+        wish: &Wish,
+        names: &Names,
+        intake: impl FnOnce(&DeclareArguments<'_>) -> Option<ShortStr>,
+        against: &mut Vec<Refusal>,
+    ) -> Anew {
+        let old = arguments(&listed.arguments);
+        let before = as_clients_see(&old, names);
+        let mut after = before.clone();
+        after.retain(|name, _| !wish.unset.contains(name));
+        after.extend(wish.set.clone());
+        let odd = after.iter().filter(|(_, value)| !is_plain(value));
+        against.extend(odd.map(|(name, _)| Refusal::Value(name.clone())));
+        let table = table(&after).unwrap_or_default();
+        let intake = intake(&DeclareArguments::read(&table));
+        let changes = changes(&before, &after);
+        let mut new = after;
+        if let Some(intake) = &intake {
+            let [exchange, key] = DEAD_LETTER;
+            new.remove(key);
+            let intake = String::from_utf8_lossy(intake).into_owned();
+            new.insert(exchange.to_owned(), intake.into());
+        }
+        remember(&old, &changes, &mut new);
+        if new == old {
+            against.push(Refusal::Unchanged);
+        }
+        Anew {
+            old,
+            new,
+            changes,
+            intake,
+        }
+    }
+}
+
+fn is_plain(value: &Value) -> bool {
+    value.is_string() || value.is_boolean() || value.as_i64().is_some()
 }
 
 /// The order for this queue that somebody works on, or left behind.

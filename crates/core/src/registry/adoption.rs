@@ -82,7 +82,9 @@ pub enum Meant {
 pub enum Refusal {
     #[error("no policy names a dead-letter exchange for it")]
     NoExchange,
-    #[error("its own arguments name its dead-letter exchange: declare it anew through the proxy")]
+    #[error(
+        "its own arguments name its dead-letter exchange: make it anew (`dlx-proxy queues alter`)"
+    )]
     OwnArguments,
     #[error("it was declared with an intake exchange: the proxy handles all its dead letters")]
     TakenOver,

@@ -54,8 +54,7 @@ pub struct Circumstances<'a> {
     pub version: Option<Version>,
 }
 
-const ANEW: &str =
-    "Delete the queue when it is empty, and let a client declare it through the proxy.";
+const ANEW: &str = "`dlx-proxy queues alter QUEUE` makes it anew under its clients, where one proxy has all clients of the vhost. Else delete the queue when it is empty, and let a client declare it through the proxy.";
 const UNDECLARED: Why = why(
     "undeclared",
     "No declare of the queue came through the proxy. Its rejects are left to the broker.",
@@ -69,7 +68,7 @@ const KEY_UNKNOWN: Why = why(
 const NO_PERMISSION: Why = why(
     "no-permission",
     "The client's user may not write to the intake exchange, so that the queue was declared without one.",
-    "`dlx-proxy doctor --client-user USER` prints the command that gives this permission. Then delete the queue when it is empty, and declare it anew.",
+    "`dlx-proxy doctor --client-user USER` prints the command that gives this permission. Then make the queue anew: `dlx-proxy queues alter QUEUE`.",
 );
 const NAME_TOO_LONG: Why = why(
     "name-too-long",

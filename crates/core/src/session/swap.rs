@@ -21,6 +21,7 @@ use crate::registry::reach::Reach;
 
 use super::channel::{Channel, Consumer};
 use super::frames::{Handled, Method};
+use super::line::Line;
 use super::pause::Hold;
 use super::replies::Expected;
 use super::verdicts::is_verdict;
@@ -55,9 +56,11 @@ pub(super) struct Swapping {
     /// What it has to become, and whether that was said.
     wanted: Ready,
     is_said: bool,
-    /// To begin again.
-    ended: Vec<(ChannelId, ShortStr, Consumer)>,
+    ended: Vec<Ended>,
 }
+
+/// A consumer that is to begin again.
+type Ended = (ChannelId, ShortStr, Consumer);
 
 // === impl Swapping ===
 
@@ -125,130 +128,126 @@ impl Session {
     }
 
     pub(super) fn swap(&mut self, swap: Swap, turn: &mut Turn<'_>) {
-        match (swap, self.swap.take()) {
+        let before = self.swap.take();
+        let (_, mut line) = self.line(turn);
+        self.swap = match (swap, before) {
             (Swap::Hold(reach), _) => {
-                self.swap = Some(Box::new(Swapping {
+                line.ask_behind(|state| state.unanswered || !state.publishing.is_idle());
+                Some(Box::new(Swapping {
                     reach,
                     wanted: Ready::Held,
                     is_said: false,
                     ended: Vec::new(),
-                }));
-                self.ask_behind(turn, |state| {
-                    state.unanswered || !state.publishing.is_idle()
-                });
+                }))
             }
             (Swap::Settle, Some(mut swapping)) => {
                 (swapping.wanted, swapping.is_said) = (Ready::Settled, false);
-                self.swap = Some(swapping);
+                Some(swapping)
             }
             (Swap::Cancel, Some(mut swapping)) => {
                 (swapping.wanted, swapping.is_said) = (Ready::Cancelled, false);
-                self.end_consumers(&mut swapping, turn);
-                self.swap = Some(swapping);
+                swapping.ended = line.end_consumers(&swapping.reach);
+                Some(swapping)
             }
-            (Swap::Over { anew }, Some(swapping)) => self.swap_over(*swapping, anew, turn),
-            (Swap::Settle | Swap::Cancel | Swap::Over { .. }, None) => {}
-        }
+            (Swap::Over { anew }, Some(swapping)) => {
+                if anew && swapping.reach.vhost == line.peer.vhost {
+                    line.registry.leave(&swapping.reach.queue);
+                }
+                line.begin_again(swapping.ended);
+                None
+            }
+            (Swap::Settle | Swap::Cancel | Swap::Over { .. }, None) => None,
+        };
     }
 
+    /// Says how far it is; after whatever may have changed that.
+    pub(super) fn tell_of_swap(&mut self, turn: &mut Turn<'_>) {
+        let Some(mut swapping) = self.swap.take_if(|swapping| !swapping.is_said) else {
+            return;
+        };
+        let (declares, mut line) = self.line(turn);
+        if line.is_ready(&swapping, declares.is_on_its_way()) {
+            swapping.is_said = true;
+            line.turn.fx.out.swap = Some(swapping.wanted);
+        }
+        self.swap = Some(swapping);
+    }
+}
+
+impl Line<'_, '_> {
     /// Asks the broker on channels where an answer would say that all before it is done.
-    fn ask_behind(&mut self, turn: &mut Turn<'_>, which: impl Fn(&Channel) -> bool) {
-        for (channel, state) in &mut self.channels {
+    fn ask_behind(&mut self, which: impl Fn(&Channel) -> bool) {
+        for (channel, state) in &mut *self.channels {
             if state.is_swapped() && which(state) {
                 state.expect(Expected::Other, true);
                 let flow = |out: &mut Vec<u8>| reply::channel_flow(out, *channel);
-                self.transit.inject(*channel, Some(state), turn, flow);
+                self.transit.inject(*channel, Some(state), self.turn, flow);
             }
         }
     }
 
-    fn end_consumers(&mut self, swapping: &mut Swapping, turn: &mut Turn<'_>) {
-        if swapping.reach.vhost != self.peer.vhost {
-            return;
+    fn end_consumers(&mut self, reach: &Reach) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        if reach.vhost != self.peer.vhost {
+            return ended;
         }
-        for (channel, state) in &mut self.channels {
-            let of_queue = |(_, of): &(&ShortStr, &Consumer)| of.queue == swapping.reach.queue;
-            let ending: Vec<_> = state
-                .consumers
-                .iter()
-                .filter(of_queue)
+        let channels = self.channels.iter_mut();
+        for (channel, state) in channels.filter(|(_, state)| state.is_swapped()) {
+            let consumers = state.consumers.iter();
+            let ending = consumers.filter(|(_, consumer)| consumer.queue == reach.queue);
+            let ending: Vec<_> = ending
                 .map(|(tag, consumer)| (tag.clone(), consumer.clone()))
                 .collect();
-            if !state.is_swapped() {
-                continue;
-            }
             for (tag, consumer) in ending {
                 state.expect(Expected::Cancel(tag.clone()), true);
                 let cancel = |out: &mut Vec<u8>| reply::cancel(out, *channel, &tag);
-                self.transit.inject(*channel, Some(state), turn, cancel);
-                swapping.ended.push((*channel, tag, consumer));
+                self.transit
+                    .inject(*channel, Some(state), self.turn, cancel);
+                ended.push((*channel, tag, consumer));
             }
         }
+        ended
     }
 
-    fn swap_over(&mut self, swapping: Swapping, anew: bool, turn: &mut Turn<'_>) {
-        if anew && swapping.reach.vhost == self.peer.vhost {
-            self.registry.leave(&swapping.reach.queue);
-        }
-        for (channel, tag, mut consumer) in swapping.ended {
+    fn begin_again(&mut self, ended: Vec<Ended>) {
+        for (channel, tag, mut consumer) in ended {
             consumer.looked = None;
-            let Some(state) = self.channels.get_mut(&channel) else {
-                continue;
-            };
-            if state.is_swapped() {
+            let state = self.channels.get_mut(&channel);
+            if let Some(state) = state.filter(|state| state.is_swapped()) {
                 let consume = |out: &mut Vec<u8>| consumer.asked(out, channel, &tag);
-                self.transit.inject(channel, Some(state), turn, consume);
+                self.transit
+                    .inject(channel, Some(state), self.turn, consume);
                 state.expect(Expected::Consume(tag.clone(), consumer), true);
             }
         }
     }
 
-    /// Says how far it is; after whatever may have changed that.
-    pub(super) fn tell_of_swap(&mut self, turn: &mut Turn<'_>) {
-        let Some(swapping) = self.swap.as_deref() else {
-            return;
-        };
-        let wanted = swapping.wanted;
-        if swapping.is_said || !self.is_ready(wanted, turn) {
-            return;
-        }
-        if let Some(swapping) = self.swap.as_deref_mut() {
-            swapping.is_said = true;
-            turn.fx.out.swap = Some(wanted);
-        }
-    }
-
-    fn is_ready(&mut self, wanted: Ready, turn: &mut Turn<'_>) -> bool {
-        let Some(swapping) = self.swap.as_deref() else {
-            return false;
-        };
-        if swapping.reach.vhost != self.peer.vhost {
+    fn is_ready(&mut self, swapping: &Swapping, is_declaring: bool) -> bool {
+        let Reach { vhost, queue, .. } = &*swapping.reach;
+        if *vhost != self.peer.vhost {
             return true;
         }
-        let queue = swapping.reach.queue.clone();
         let is_held = |state: &Channel| {
             state.hidden || !state.closing && state.due.is_empty() && state.publishing.is_idle()
         };
         let is_held = !self.transit.life.is_raw()
-            && !self.declares.is_on_its_way()
+            && !is_declaring
             && self.channels.values().all(|state| is_held(state));
-        if wanted == Ready::Held || !is_held {
+        if swapping.wanted == Ready::Held || !is_held {
             return is_held;
         }
-        let reads = |state: &Channel| state.consumers.values().any(|of| of.queue == queue);
-        let reads = |state: &Channel| wanted == Ready::Cancelled && reads(state);
-        let has = |state: &Channel| reads(state) || state.may_have_of(&queue);
+        let ends = swapping.wanted == Ready::Cancelled;
+        let reads = |state: &Channel| state.consumers.values().any(|of| of.queue == *queue);
+        let has = |state: &Channel| ends && reads(state) || state.may_have_of(queue);
         if self.channels.values().any(|state| has(state)) || !self.transit.outbox.is_empty() {
             return false;
         }
         // The broker may not have read the last settlement yet.
-        let unsure = |state: &Channel| state.unanswered && state.has_read(&queue);
-        let asks = self
-            .channels
-            .values()
-            .any(|state| state.is_swapped() && unsure(state));
+        let unsure = |state: &Channel| state.unanswered && state.has_read(queue);
+        let mut channels = self.channels.values();
+        let asks = channels.any(|state| state.is_swapped() && unsure(state));
         if asks {
-            self.ask_behind(turn, unsure);
+            self.ask_behind(unsure);
         }
         !asks
     }

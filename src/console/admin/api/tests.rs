@@ -319,7 +319,7 @@ async fn all_that_is_described_is_there_and_reads_its_parameters() {
     let description = description().await;
     let (api, _) = served(&nowhere());
     let paths = description["paths"].as_object().expect("paths");
-    assert_eq!(paths.len(), 20, "{:?}", paths.keys());
+    assert_eq!(paths.len(), 21, "{:?}", paths.keys());
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().expect("operations") {
             let parameters = operation["parameters"].as_array().expect("parameters");

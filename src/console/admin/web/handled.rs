@@ -18,6 +18,9 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
         (true, "rejects-only", "broker-policy" | "proxy-policy") => {
             moving::plan(&of.queue, "adopt", "Adopt")
         }
+        (true, _, "own-arguments" | "not-taken-over") => {
+            moving::plan(&of.queue, "alter", "Take over")
+        }
         (true, _, "adopted") => moving::plan(&of.queue, "release", "Release"),
         _ => html! {},
     };

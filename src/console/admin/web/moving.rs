@@ -1,4 +1,4 @@
-//! The buttons that send messages back, remove or export them, or that adopt and release queues; and the one dialog that they open. The script
+//! The buttons that send messages back, remove or export them, or that adopt, alter and release queues; and the one dialog that they open. The script
 //! sends its form, as a browser cannot give a form the header that the API wants.
 
 use maud::{Markup, html};
@@ -19,7 +19,7 @@ pub(super) fn buttons(place: &Place, query: &str, which: &str, count: Option<u64
     }
 }
 
-/// `verb`: `adopt` or `release`.
+/// `verb`: `adopt`, `release` or `alter`.
 pub(super) fn plan(queue: &ShortStr, verb: &str, label: &str) -> Markup {
     html! {
         span.moves data-query=(paths::query([("queue", &**queue)])) data-which=(text::visible(&queue.to_string())) {
@@ -89,7 +89,7 @@ pub(super) fn dialog(place: &Place) -> Markup {
 /// For the buttons of [`plan`].
 pub(super) fn plans(vhost: &Vhost) -> Markup {
     html! {
-        noscript { p.problem { "Adopting and releasing take JavaScript. The command line can do it, too: dlx-proxy queues adopt." } }
+        noscript { p.problem { "Changing queues takes JavaScript. The command line can do it, too: dlx-proxy queues adopt, alter and release." } }
         (asks(&paths::plans(vhost), vhost, "", &html! {}))
     }
 }

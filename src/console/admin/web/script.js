@@ -15,7 +15,7 @@ async function ask(path, method, signal) {
 
 // === the dialog that moves messages, and that changes policies
 
-const VERBS = { redrives: "Send back", purges: "Purge", adopt: "Adopt", release: "Release" };
+const VERBS = { redrives: "Send back", purges: "Purge", adopt: "Adopt", alter: "Take over", release: "Release" };
 
 function mover(dialog) {
   const form = dialog.querySelector("form");
@@ -23,7 +23,7 @@ function mover(dialog) {
   const close = form.querySelector("[data-close]");
   const parts = shown(form);
   let what, query, which, found, counting, busy, isDone;
-  const isPlan = () => ["adopt", "release"].includes(what);
+  const isPlan = () => ["adopt", "alter", "release"].includes(what);
 
   const path = (fields) => `${form.dataset.api}${what}?${[query, fields.toString()].filter(Boolean).join("&")}`;
   /** How many would go, as far as that is known. */
@@ -44,7 +44,7 @@ function mover(dialog) {
       part.hidden = input.disabled = part.dataset.for !== to;
       input.required = !part.hidden && input.name !== "to-routing-key";
     }
-    const isNone = isPlan() ? found?.policies.length === 0 : found?.matched === 0 && found.stopped === "end";
+    const isNone = isPlan() ? found?.policies?.length === 0 : found?.matched === 0 && found.stopped === "end";
     const text = `${VERBS[what]} ${isPlan() ? which : messages()}`;
     const none = isPlan() ? "Nothing to change" : "No message matches any more";
     parts.title.textContent = isDone ? "Done" : isNone ? none : text;
@@ -87,7 +87,7 @@ function mover(dialog) {
     form.reset();
     [what, query, which, busy, isDone] = [button.dataset.move, meant.query, meant.which, undefined, false];
     found = meant.count && { matched: Number(meant.count), stopped: "end", notes: [] };
-    parts.which.textContent = isPlan() ? "All queues with the same policy go together." : `From ${form.dataset.name}${which}.`;
+    parts.which.textContent = what === "alter" ? "It is made anew with an intake exchange, while its clients stay connected." : isPlan() ? "All queues with the same policy go together." : `From ${form.dataset.name}${which}.`;
     parts.go.className = what === "purges" ? "danger" : "main";
     state("");
     show();

@@ -69,8 +69,10 @@ fn what_changes_is_remembered_at_the_queue() {
         json!({"x-max-length": 7, "x-dlx-proxy-altered": "x-max-length,x-message-ttl"})
     );
     let again = json!({"x-max-length": 7, "x-dlx-proxy-altered": "x-message-ttl"});
+    let again = alone(json!({"arguments": again}));
+    assert_eq!(against(&again, &["x-max-length=7"]), [Refusal::Unchanged]);
     assert_eq!(
-        new(&alone(json!({"arguments": again})), &["x-max-length=9"]),
+        new(&again, &["x-max-length=9"]),
         json!({"x-max-length": 9, "x-dlx-proxy-altered": "x-max-length,x-message-ttl"})
     );
 }
@@ -115,6 +117,13 @@ fn some_queues_are_refused() {
     assert_eq!(
         against(&alone(json!({})), &["x-queue-type=quorum"]),
         [Refusal::Type]
+    );
+    assert_eq!(
+        against(
+            &alone(json!({"arguments": {"x-list": [1]}})),
+            &["x-max-length=7"]
+        ),
+        [Refusal::Value("x-list".to_owned())]
     );
     assert_eq!(against(&Seen::default(), &[]), [Refusal::Missing]);
 }

@@ -118,7 +118,11 @@ proptest! {
             let _ = private::on_publish(&content.properties, b"", &rules(dialect));
         }
         let bridges = Bridges::new(ShortStr::EMPTY);
-        prop_assert_eq!(&*bridges.content(&content), &content, "nothing to put right");
+        // A history that is one string becomes a table there, with the same deaths.
+        let history = Table(&table).get(private::HISTORY).ok().flatten();
+        if history.and_then(Value::as_longstr).and_then(compact::read).is_none() {
+            prop_assert_eq!(&*bridges.content(&content), &content, "nothing to put right");
+        }
         if let Some(properties) = private::on_delivery(&content.properties, OWN) {
             let after = headers(&properties);
             prop_assert!(fields(&after).iter().all(|field| !field.name.starts_with(private::PREFIX)));
