@@ -71,6 +71,12 @@ def through_the_proxy(own, reason):
     return own.proxy.metric("dlx_proxy_messages_dead_lettered_total", vhost=own.via.vhost, queue=own.source, reason=reason, outcome="confirmed")
 
 
+def counts(own, reason, number):
+    """So many have gone through it. It counts a dead letter when that is confirmed, and a consumer may have it before."""
+    until(lambda: (through_the_proxy(own, reason) or 0) >= number, lambda: f"{through_the_proxy(own, reason)} of {number}")
+    return through_the_proxy(own, reason) == number
+
+
 @pytest.fixture
 def adopting(own):
     """A queue without arguments for it, whose policy makes messages expire into a direct exchange."""
@@ -115,17 +121,17 @@ def test_an_adopted_queue_dies_through_the_proxy_as_it_did_at_the_broker(adoptin
         before = through_the_proxy(own, "expired") or 0
         own.publish("", own.source, headers=headers)
         assert seen(dead(own)) == natively
-        assert through_the_proxy(own, "expired") == before + 1
+        assert counts(own, "expired", before + 1)
         own.die(own.source, headers=headers)
         assert dead(own).properties.headers["x-death"][0]["reason"] == "rejected"
-        assert through_the_proxy(own, "rejected") == 1
+        assert counts(own, "rejected", 1)
 
         assert "Done: policy" in queues(own, "release", own.source, "--approve")
         assert not ours(own)
         comes(own, own.source, ("rejects-only", "broker-policy"))
         own.publish("", own.source, headers=headers)
         assert seen(dead(own)) == natively
-        assert through_the_proxy(own, "expired") == before + 1
+        assert counts(own, "expired", before + 1)
     assert own.depth(PARKED) == own.depth(INTAKE) == own.depth(own.dead) == 0
 
 
@@ -165,7 +171,7 @@ def test_the_policy_of_the_user_is_followed(adopting):
         until(lambda: ours(own)[OURS]["priority"] == 5, "ours follows", pause=0.2, deadline=25)
         assert ours(own)[OURS]["definition"] == {"dead-letter-exchange": f"{PREFIX}/", "dead-letter-routing-key": own.dead, "message-ttl": 50}
         own.publish("", own.source, b"followed")
-        assert dead(own).body == b"followed" and through_the_proxy(own, "expired") == 1
+        assert dead(own).body == b"followed" and counts(own, "expired", 1)
 
         comes(own, own.source, ("full", "adopted"))
         with broker_policy(own, "late", PATTERN, {"dead-letter-exchange": own.dlx}, 9):
@@ -244,7 +250,7 @@ def test_a_queue_that_the_broker_confirms_is_adopted_only_by_name(adopting):
         queues(own, "adopt", own.source, "--approve")
         assert ours(own)[OURS]["definition"]["dead-letter-exchange"] == f"{PREFIX}++/{own.dlx}"
         own.publish("", own.source, b"confirmed")
-        assert dead(own).body == b"confirmed" and through_the_proxy(own, "expired") == 1
+        assert dead(own).body == b"confirmed" and counts(own, "expired", 1)
 
 
 def test_what_its_exchange_does_not_take_is_parked_and_doctor_names_an_intake_exchange_that(adopting):
@@ -306,7 +312,7 @@ def test_a_policy_of_the_proxy_is_adopted_where_the_broker_has_none(own, tmp_pat
         assert f"Done: policy {OF_FILE}" in queues(own, "adopt", own.source, "--approve")
         comes(own, own.source, ("full", "adopted"))
         expires()
-        assert through_the_proxy(own, "expired") == 1 and own.depth(own.dead) == 0
+        assert counts(own, "expired", 1) and own.depth(own.dead) == 0
 
         # Its target is the one of the file at each death, and its pattern follows when the file is read again.
         write(PATTERN, "other")
@@ -362,12 +368,12 @@ def test_a_proxy_that_is_killed_within_an_adoption_leaves_all_or_nothing(adoptin
             assert f"{PREFIX}/{own.dlx}" in own.via.broker.exchanges(own.via.vhost)
             assert list(ours(own)) == [OURS] * has_put
             own.publish("", own.source, b"first")
-            assert dead(own).body == b"first" and bool(through_the_proxy(own, "expired")) == has_put
+            assert dead(own).body == b"first" and (counts(own, "expired", 1) if has_put else not through_the_proxy(own, "expired"))
             said = queues(own, "adopt", own.source, "--approve")
             assert ("adopts it already" if has_put else "Done: policy") in said and list(ours(own)) == [OURS]
             before = through_the_proxy(own, "expired") or 0
             own.publish("", own.source, b"second")
-            assert dead(own).body == b"second" and through_the_proxy(own, "expired") == before + 1
+            assert dead(own).body == b"second" and counts(own, "expired", before + 1)
             queues(own, "release", own.source, "--approve")
             assert not ours(own)
     finally:

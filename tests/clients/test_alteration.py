@@ -38,7 +38,7 @@ class Load:
     def __init__(self, own, queue, exchange, key, consumers=2):
         self.own, self.queue, self.exchange, self.key = own, queue, exchange, key
         self.got, self.errors, self.ended = [], [], threading.Event()
-        self.sent = 0
+        self.sent, self.is_published = 0, False
         self.threads = [threading.Thread(target=self._publish), *(threading.Thread(target=self._consume) for _ in range(consumers))]
 
     def __enter__(self):
@@ -66,6 +66,7 @@ class Load:
                 self.sent += 1
 
         self._guarded(work)
+        self.is_published = True
 
     def _consume(self):
         def work(connection, channel):
@@ -75,7 +76,7 @@ class Load:
 
             channel.basic_qos(prefetch_count=10)
             channel.basic_consume(self.queue, take)
-            while not (self.ended.is_set() and len(self.got) >= self.sent):
+            while not (self.is_published and len(self.got) >= self.sent):
                 connection.process_data_events(time_limit=0.05)
 
         self._guarded(work)
@@ -231,4 +232,5 @@ def test_dead_letters_go_on_by_the_new_arguments(altering):
     own.connection.process_data_events(0.5)
     [message] = own.all_of(own.dead, 1)
     assert (message.body, message.properties.headers["x-first-death-reason"]) == (b"after", "rejected")
-    assert own.proxy.metric("dlx_proxy_messages_dead_lettered_total", vhost=own.via.vhost, queue=name, reason="rejected", outcome="confirmed") >= 1
+    labels = {"vhost": own.via.vhost, "queue": name, "reason": "rejected", "outcome": "confirmed"}
+    until(lambda: own.proxy.metric("dlx_proxy_messages_dead_lettered_total", **labels) == 2, "both count")
