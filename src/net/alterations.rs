@@ -138,12 +138,13 @@ impl Hub {
     }
 
     fn tell_of_swap(&self, told: Told) {
-        let sessions = self.sessions();
         let mut swapping = self.swapping();
         let Some(swapping) = swapping.as_mut() else {
             return;
         };
         swapping.told = Some(told);
+        // Behind that: who registers later asks for it.
+        let sessions = self.sessions();
         let owners = sessions.iter().map(|(owner, _)| *owner);
         // Before they can answer.
         swapping.say(Input::Told(owners.collect::<BTreeSet<_>>()));
