@@ -72,7 +72,7 @@ facts! {
     REDECLARED "redeclared" INFO Always "a declare changed where the dead letters of its queue go";
     REDECLARED_REJECTS "redeclared" WARN Always "a declare changed where the rejected messages of its queue go; what expires or overflows still goes by the queue's own arguments and the broker's policies";
     PREFETCH_OF_CHANNEL "prefetch_of_channel" WARN Minutely "a client sets a prefetch for a whole channel (`basic.qos` with `global`): RabbitMQ from 4.3 on gives it to each consumer, unless its deprecated feature `global_qos` is permitted";
-    DECLARE_DIFFERS "declare_differs" INFO Minutely "a declare differs from its queue, which keeps what it has: `dlx-proxy queues alter` changes the queue";
+    DECLARE_DIFFERS "declare_differs" INFO Minutely "a declare differs from its queue, which keeps what it has: `dlx-proxy queues alter QUEUE` changes it";
     REJECTS_ONLY WARN Never "a policy of the proxy acts on the rejected messages of a queue only; what expires or overflows still goes by the queue's own arguments and the broker's policies";
     NOT_RECORDED "not_recorded" WARN Minutely "what a declare said is not recorded yet: other proxies do not know it";
     RECORD_UNREAD "record_unread" WARN Minutely "the record of redeclared queues cannot be read: only what is declared here counts";
