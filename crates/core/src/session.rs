@@ -263,7 +263,9 @@ impl Session {
             self.transit.pause.end();
         }
         self.leave_when_settled(turn);
-        self.tell_of_swap(turn);
+        if self.swap.is_some() {
+            self.tell_of_swap(turn);
+        }
     }
 }
 

@@ -45,7 +45,9 @@ impl Session {
 
     pub(super) fn client_method(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         let Method { channel, id, .. } = method;
-        if let Some(waits) = self.waits_for_swap(method, turn) {
+        if self.swap.is_some()
+            && let Some(waits) = self.waits_for_swap(method, turn)
+        {
             return waits;
         }
         let now = turn.now.mono;

@@ -110,6 +110,7 @@ impl Channel {
 
 impl Session {
     /// Whether this frame of the client waits for a swap.
+    #[cold]
     pub(super) fn waits_for_swap(
         &mut self,
         method: Method<'_>,
