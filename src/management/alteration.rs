@@ -23,6 +23,9 @@ use super::http::{Connection, NoAnswer};
 use super::{Adoption, listing};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often, and after which pauses, an order is tried that somebody else works on.
+const TIMES: u32 = 5;
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// Makes queues anew.
 #[derive(Clone)]
@@ -130,7 +133,16 @@ impl Alterations {
     pub(super) async fn finish(&self, vhost: &Vhost, order: Order) {
         let queue = ShortStr::copy(order.queue.as_bytes()).unwrap_or_default();
         let settings = self.settings(vhost.clone(), order, Task::Finish);
-        match self.walks.finish(settings).await {
+        let mut finished = self.walks.finish(settings.clone()).await;
+        // The broker may not have noticed yet that the other proxy is gone.
+        for _ in 0..TIMES {
+            if finished != Err(Failure::Claimed) {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+            finished = self.walks.finish(settings.clone()).await;
+        }
+        match finished {
             Ok(_) => {
                 warn!(%vhost, %queue, "an alteration of the queue that another proxy had begun is finished");
                 self.relearn(vhost, &queue).await;
