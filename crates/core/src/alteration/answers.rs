@@ -54,6 +54,10 @@ impl Alteration {
     /// The broker has done what was asked.
     pub(super) fn done(&mut self, now: Now, fx: &mut Effects) {
         let is_left_behind = self.settings.task == Task::Finish;
+        if self.state == State::Claiming {
+            // The claim keeps its channel: what the broker refuses closes another one.
+            self.open(fx);
+        }
         let next = match self.state {
             State::Recording => State::Claiming,
             State::Claiming if is_left_behind => State::Withdrawing,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::properties::Properties;
+use crate::amqp::table::Table;
 
 /// More routing keys of a publish; RabbitMQ takes `BCC` out before the delivery.
 const MORE_KEYS: [&[u8]; 2] = [b"CC", b"BCC"];
@@ -33,7 +34,7 @@ impl Reach {
         let Ok(properties) = Properties::parse(properties) else {
             return true;
         };
-        let headers = crate::amqp::table::Table(properties.headers().unwrap_or_default());
+        let headers = Table(properties.headers().unwrap_or_default());
         MORE_KEYS
             .iter()
             .any(|name| !matches!(headers.get(name), Ok(None)))
