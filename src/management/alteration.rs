@@ -124,7 +124,7 @@ impl Alterations {
         let (vhost, queue) = (reach.vhost.clone(), reach.queue.clone());
         let settings = self.settings(vhost.clone(), order, Task::Alter(wait));
         let altered = self.walks.alter(settings, reach).await?;
-        info!(%vhost, %queue, pause = ?altered.pause, lost = altered.lost, "a queue is made anew with other arguments");
+        info!(%vhost, %queue, pause = ?altered.pause, attempts = altered.attempts, lost = altered.lost, "a queue is made anew with other arguments");
         self.relearn(&vhost, &queue).await;
         Ok(altered)
     }
