@@ -1,6 +1,6 @@
 """The container image, from static programs: an OCI layout in a tar, which `docker load` and `skopeo copy` read. The same bytes each time.
 
-    image.py VERSION OUT ARCHITECTURE=PROGRAM...        e.g. image.py 0.3.0 dist/dlx-proxy-0.3.0-image.tar amd64=dlx-proxy
+    image.py VERSION OUT ARCHITECTURE=PROGRAM...        e.g. image.py 0.4.0 dist/dlx-proxy-0.4.0-image.tar amd64=dlx-proxy
 
 There is nothing in it but the program. How it is run is read from the Dockerfile, so that both images behave alike. Needs no engine and no root.
 SOURCE_DATE_EPOCH is the date of all that is in it.

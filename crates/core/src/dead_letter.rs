@@ -122,8 +122,8 @@ pub enum Lookup {
 // === impl HistoryForm ===
 
 impl HistoryForm {
-    /// What this version writes. The next one, 0.4, turns it: a vhost may have proxies of both.
-    pub const WRITTEN: HistoryForm = HistoryForm::Table;
+    /// What proxies write from 0.4 on. 0.3 reads it, and writes the table: a vhost may have proxies of both.
+    pub const WRITTEN: HistoryForm = HistoryForm::Compact;
 }
 
 // === impl RuleSettings ===
