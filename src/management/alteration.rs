@@ -76,11 +76,11 @@ impl Alterations {
         });
         let seen = asking.await?;
         if let Some(order) = left_behind(queue, &seen, &self.sessions.names) {
-            self.finish(vhost, order).await;
+            self.attend(vhost, order).await;
         }
         let intake = |arguments: &DeclareArguments<'_>| self.intake(vhost, queue, arguments);
         let names = &self.sessions.names;
-        Ok(plan((vhost, queue), &seen, wish, names, intake))
+        Ok(plan(queue, &seen, wish, names, intake))
     }
 
     /// As a session would rewrite a declare with these arguments.
@@ -109,50 +109,61 @@ impl Alterations {
     ///
     /// # Errors
     /// Why it did not come to that. The queue is as it was, if nothing else is said.
-    pub async fn alter(&self, plan: Plan, wait: Duration) -> Result<Altered, NotAltered> {
+    pub async fn alter(
+        &self,
+        vhost: &Vhost,
+        plan: Plan,
+        wait: Duration,
+    ) -> Result<Altered, NotAltered> {
         let Plan {
             order,
-            reach,
+            others,
             intake,
             ..
         } = plan;
         if let Some(intake) = intake
-            && !self.adoption.hub.ensure(&reach.vhost, intake.clone()).await
+            && !self.adoption.hub.ensure(vhost, intake.clone()).await
         {
             return Err(NotAltered::NoIntake(intake));
         }
-        let (vhost, queue) = (reach.vhost.clone(), reach.queue.clone());
-        let settings = self.settings(vhost.clone(), order, Task::Alter(wait));
-        let altered = self.walks.alter(settings, reach).await?;
+        let queue = name(&order);
+        let settings = self.settings(vhost, order, Task::Alter { wait, others });
+        let altered = self.walks.alter(settings).await?;
         info!(%vhost, %queue, pause = ?altered.pause, attempts = altered.attempts, lost = altered.lost, "a queue is made anew with other arguments");
-        self.relearn(&vhost, &queue).await;
+        self.relearn(vhost, &queue).await;
         Ok(altered)
     }
 
-    /// Finishes what a proxy left behind.
-    pub(super) async fn finish(&self, vhost: &Vhost, order: Order) {
-        let queue = ShortStr::copy(order.queue.as_bytes()).unwrap_or_default();
-        let settings = self.settings(vhost.clone(), order, Task::Finish);
-        let mut finished = self.walks.finish(settings.clone()).await;
-        // The broker may not have noticed yet that the other proxy is gone.
+    /// Another proxy makes a queue anew, or has left that behind: takes part in it, or finishes it.
+    pub(super) async fn attend(&self, vhost: &Vhost, order: Order) {
+        let queue = name(&order);
+        let settings = self.settings(vhost, order, Task::Follow);
         for _ in 0..TIMES {
-            if finished != Err(Failure::Claimed) {
-                break;
+            match self.walks.finish(settings.clone()).await {
+                Ok(_) => {
+                    warn!(%vhost, %queue, "an alteration of the queue that another proxy had begun is finished");
+                    break;
+                }
+                Err(Failure::Finished) => break,
+                Err(Failure::Claimed) => {
+                    info!(%vhost, %queue, "another proxy alters the queue: this one takes part");
+                }
+                Err(error) => {
+                    return warn!(%vhost, %queue, %error, "an alteration of the queue that another proxy had begun cannot be finished now");
+                }
+            }
+            match self.walks.alter(settings.clone()).await {
+                Ok(_) | Err(Failure::Finished) => break,
+                // It is this proxy's own, or it is at work on another one.
+                Err(Failure::Claimed) => return,
+                // Who had begun is silent. The broker may not know yet that it is gone.
+                Err(error) => {
+                    debug!(%vhost, %queue, %error, "the proxy that alters the queue is silent");
+                }
             }
             tokio::time::sleep(PAUSE).await;
-            finished = self.walks.finish(settings.clone()).await;
         }
-        match finished {
-            Ok(_) => {
-                warn!(%vhost, %queue, "an alteration of the queue that another proxy had begun is finished");
-                self.relearn(vhost, &queue).await;
-            }
-            // It lives.
-            Err(Failure::Claimed) => {}
-            Err(error) => {
-                warn!(%vhost, %queue, %error, "an alteration of the queue that another proxy had begun cannot be finished now");
-            }
-        }
+        self.relearn(vhost, &queue).await;
     }
 
     /// It is another queue.
@@ -166,10 +177,10 @@ impl Alterations {
         }
     }
 
-    fn settings(&self, vhost: Vhost, order: Order, task: Task) -> Settings {
+    fn settings(&self, vhost: &Vhost, order: Order, task: Task) -> Settings {
         Settings {
             login: Login {
-                vhost,
+                vhost: vhost.clone(),
                 ..self.login.clone()
             },
             names: self.sessions.names.clone(),
@@ -177,6 +188,10 @@ impl Alterations {
             task,
         }
     }
+}
+
+fn name(order: &Order) -> ShortStr {
+    ShortStr::copy(order.queue.as_bytes()).unwrap_or_default()
 }
 
 /// One without both is listed as `[]`.

@@ -18,7 +18,6 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use crate::alteration::{ORDER, Order};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::method::QueueDeclare;
 use crate::amqp::table::{ArrayBuilder, TableBuilder};
@@ -68,15 +67,6 @@ pub(super) struct Listed {
     arguments: Value,
     #[serde(default, rename = "type")]
     queue_type: Option<String>,
-}
-
-/// From a list of queues.
-#[derive(Debug, Default)]
-pub(super) struct Learned {
-    /// False: more queues than the catalogue keeps.
-    pub(super) is_whole: bool,
-    /// Alterations that were left behind, or are under way.
-    orders: Vec<Order>,
 }
 
 #[derive(Deserialize)]
@@ -138,14 +128,8 @@ impl Listing {
         });
         let is_whole = listed.await;
         metrics.management(is_whole.is_ok());
-        let learned = is_whole?;
-        if !learned.is_whole {
+        if !is_whole? {
             metrics.limit_met(Limit::ListedQueues);
-        }
-        if let Some(alterations) = self.management.alterations.get() {
-            for order in learned.orders {
-                alterations.finish(&self.learner.vhost, order).await;
-            }
         }
         Ok(())
     }
@@ -198,35 +182,23 @@ impl Listing {
     }
 }
 
-// === impl Listed ===
-
-impl Listed {
-    /// The order that this queue has for another one.
-    fn order(&self) -> Option<Order> {
-        let order = str::from_utf8(ORDER).ok()?;
-        Order::read(self.arguments.get(order)?.as_str()?)
-    }
-}
-
 // === impl Learner ===
 
 impl Learner {
-    /// `at`: when the list was requested.
-    pub(super) fn learn_all(&self, json: impl Read, at: Mono) -> serde_json::Result<Learned> {
+    /// `at`: when the list was requested. False: more queues than the catalogue keeps.
+    pub(super) fn learn_all(&self, json: impl Read, at: Mono) -> serde_json::Result<bool> {
         let mut list = serde_json::Deserializer::from_reader(BufReader::new(json));
         let mut left = catalogue::MOST;
-        let mut orders = Vec::new();
         let each = Each(|listed| {
             if left == 0 {
                 return false;
             }
             self.learn(&listed, at);
-            orders.extend(listed.order());
             left -= 1;
             true
         });
         match list.deserialize_seq(each).and_then(|()| list.end()) {
-            Err(_) if left == 0 => return Ok(Learned::default()),
+            Err(_) if left == 0 => return Ok(false),
             read => read?,
         }
         let mut missing = Vec::new();
@@ -241,8 +213,7 @@ impl Learner {
         for queue in missing {
             self.catalogue.doubt(&self.vhost, &queue);
         }
-        let is_whole = true;
-        Ok(Learned { is_whole, orders })
+        Ok(true)
     }
 
     /// Skips exclusive queues, which only their connection can use, and the proxy's own.

@@ -6,9 +6,11 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::alteration::Order;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::Trouble;
 use crate::objects::{Names, OwnObject};
+use crate::registry::adoption::ListedQueue;
 
 use super::condition::{self, Condition};
 use super::http::{Api, NoAnswer};
@@ -32,6 +34,8 @@ pub(super) struct OwnQueues {
     /// The shortest delay first.
     pub(super) delays: Vec<DelayQueue>,
     pub(super) conditions: Vec<(ShortStr, Option<Trouble>)>,
+    /// Queues that are being made anew, or were left in the middle of that.
+    pub(super) orders: Vec<Order>,
 }
 
 #[derive(Deserialize)]
@@ -64,7 +68,7 @@ impl Api {
         Ok(self.own_queues(vhost, names).await?.delays)
     }
 
-    /// Delay queues bound to the delay exchange, and the existing queues of other kinds. Avoids
+    /// Delay queues and orders bound to the delay exchange, and the existing queues of other kinds. Avoids
     /// searching all queues: half a second of CPU per page, where there are 8,000.
     pub(super) async fn own_queues(
         &self,
@@ -73,13 +77,13 @@ impl Api {
     ) -> Result<OwnQueues, NoAnswer> {
         let vhost = percent_encode(vhost, NON_ALPHANUMERIC);
         let exchange = percent_encode(names.delay(), NON_ALPHANUMERIC);
-        let listed: Vec<Listed> = self
+        let (listed, ordered): (Vec<Listed>, Vec<ListedQueue>) = self
             .ask(async |mut api| {
                 let path = format!("exchanges/{vhost}/{exchange}/bindings/source");
                 let bound: Vec<Binding> = api.find(path).await?.unwrap_or_default();
-                let bound = bound.iter().filter_map(Binding::queue);
-                let delays = bound.filter_map(|queue| delay_of(queue, names));
-                let mut listed = Vec::new();
+                let bound = || bound.iter().filter_map(Binding::queue);
+                let delays = bound().filter_map(|queue| delay_of(queue, names));
+                let (mut listed, mut ordered) = (Vec::new(), Vec::new());
                 let delays = delays.collect::<BTreeSet<u64>>().into_iter();
                 let delays = delays.map(|millis| names.delay_queue(millis));
                 let others = [names.intake_queue(), names.parking(), names.redeclared()];
@@ -89,7 +93,14 @@ impl Api {
                     let path = format!("queues/{vhost}/{queue}?columns={COLUMNS},{columns}");
                     listed.extend(api.find(path).await?);
                 }
-                Ok(listed)
+                let is_order =
+                    |queue: &&ShortStr| matches!(names.parse(queue), Some(OwnObject::Order(_)));
+                for queue in bound().filter(is_order) {
+                    let queue = percent_encode(queue, NON_ALPHANUMERIC);
+                    let path = format!("queues/{vhost}/{queue}?columns=name,arguments");
+                    ordered.extend(api.find(path).await?);
+                }
+                Ok((listed, ordered))
             })
             .await?;
         let conditions = listed.iter().filter_map(|listed| {
@@ -101,6 +112,7 @@ impl Api {
         Ok(OwnQueues {
             delays: read_all(&listed, names),
             conditions: conditions.collect(),
+            orders: ordered.iter().filter_map(Order::of_queue).collect(),
         })
     }
 }

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
+use crate::alteration::Order;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::known::Known;
 use crate::machine::{Event, Trouble, Witness};
@@ -37,6 +39,8 @@ pub(super) struct Watch {
     observer: Box<dyn Observer>,
     last: BTreeMap<ShortStr, Option<Trouble>>,
     is_blind: bool,
+    /// Takes part in an alteration of another proxy.
+    attending: Option<JoinHandle<()>>,
 }
 
 impl Management {
@@ -87,6 +91,7 @@ impl Watch {
             observer,
             last: BTreeMap::new(),
             is_blind: false,
+            attending: None,
         }
     }
 
@@ -130,7 +135,11 @@ impl Watch {
         if std::mem::take(&mut self.is_blind) {
             info!(%vhost, "the proxy's own queues of the vhost can be watched again");
         }
-        let OwnQueues { delays, conditions } = queues;
+        let OwnQueues {
+            delays,
+            conditions,
+            orders,
+        } = queues;
         let millis = delays.iter().map(|queue| queue.millis);
         self.existing.set(millis.collect());
         for news in self.watched.look(&delays) {
@@ -147,7 +156,21 @@ impl Watch {
         }
         metrics.overdue(vhost, self.watched.overdue());
         self.tell(conditions);
+        self.attend(orders);
         true
+    }
+
+    /// One at a time; the next one is found again.
+    fn attend(&mut self, orders: Vec<Order>) {
+        let is_idle = self.attending.as_ref().is_none_or(JoinHandle::is_finished);
+        if is_idle
+            && let Some(order) = orders.into_iter().next()
+            && let Some(alterations) = self.management.alterations.get().cloned()
+        {
+            let vhost = self.vhost.clone();
+            let attending = async move { alterations.attend(&vhost, order).await };
+            self.attending = Some(tokio::spawn(attending));
+        }
     }
 
     /// A state counts when two looks agree: leaders change and nodes start.

@@ -7,19 +7,22 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::alteration::{Alteration, Altered, Effects, Failure, Input, Settings, Task, Told};
-use crate::machine::{Now, Owner};
+use crate::alteration::{
+    Alteration, Altered, Effects, Failure, Follower, Input, Output, Settings, Task, Told,
+};
+use crate::machine::{Machine, Now, Owner};
 use crate::publisher;
 use crate::registry::reach::Reach;
 use crate::session::{self, Ready, Swap};
 
+use super::clock::Clock;
 use super::drive::{Drive, Outlet};
 use super::vhosts::Hub;
 use super::walks::Walks;
 
 /// Two answers of each session.
 const INBOX: usize = 1 << 18;
-/// How often, and after which pauses, an alteration that lost its link is finished.
+/// How often, and after which pauses, an alteration is finished that clients wait for.
 const TIMES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -42,29 +45,19 @@ struct AlterationOutlet {
 // === impl Walks ===
 
 impl Walks {
-    /// Makes a queue anew. It goes on when the future is dropped.
+    /// Makes a queue anew, or takes part in it. It goes on when the future is dropped.
     ///
     /// # Errors
     /// The queue is as it was, or an error of the link says that this is unknown.
-    pub async fn alter(&self, settings: Settings, reach: Reach) -> Result<Altered, Failure> {
+    pub async fn alter(&self, settings: Settings) -> Result<Altered, Failure> {
+        let reach = settings.order.reach(&settings.login.vhost);
         let (to, inbox) = mpsc::channel(INBOX);
         let held = self.hub.begin_swap(reach, to).ok_or(Failure::Claimed)?;
         let this = self.clone();
         let altering = self.thread.runtime().spawn(async move {
             let mut altered = this.run(settings.clone(), inbox).await;
-            let is_lost = |altered: &Result<_, _>| matches!(altered, Err(Failure::Link(_)));
-            if is_lost(&altered) && this.hub.is_swapping() {
-                let finish = Settings {
-                    task: Task::Finish,
-                    ..settings
-                };
-                for _ in 0..TIMES {
-                    tokio::time::sleep(PAUSE).await;
-                    altered = this.finish(finish.clone()).await;
-                    if !is_lost(&altered) {
-                        break;
-                    }
-                }
+            if matches!(altered, Err(Failure::Link(_))) && this.hub.is_swapping() {
+                altered = this.finish_for_clients(settings).await.or(altered);
             }
             drop(held);
             altered
@@ -73,13 +66,27 @@ impl Walks {
         altering.await.unwrap_or(Err(silent.into()))
     }
 
+    /// Clients wait for the queue, and nothing is heard of who makes it.
+    async fn finish_for_clients(&self, settings: Settings) -> Result<Altered, Failure> {
+        let mut finished = Err(Failure::Claimed);
+        for _ in 0..TIMES {
+            finished = self.finish(settings.clone()).await;
+            if !matches!(finished, Err(Failure::Link(_) | Failure::Claimed)) {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        finished
+    }
+
     /// Finishes what a proxy that has ended left behind.
     ///
     /// # Errors
     /// It could not be done now.
     pub async fn finish(&self, settings: Settings) -> Result<Altered, Failure> {
         let (_to, inbox) = mpsc::channel(1);
-        self.run(settings, inbox).await
+        let task = Task::Finish;
+        self.run(Settings { task, ..settings }, inbox).await
     }
 
     async fn run(
@@ -87,23 +94,35 @@ impl Walks {
         settings: Settings,
         inbox: mpsc::Receiver<Input>,
     ) -> Result<Altered, Failure> {
+        let now = Clock::now(&self.walker.clock);
+        match settings.task {
+            Task::Follow => self.drive(Follower::new(settings, now), inbox).await,
+            Task::Alter { .. } | Task::Finish => {
+                self.drive(Alteration::new(settings, now), inbox).await
+            }
+        }
+    }
+
+    async fn drive<M: Machine<Input = Input, Output = Output>>(
+        &self,
+        machine: M,
+        inbox: mpsc::Receiver<Input>,
+    ) -> Result<Altered, Failure> {
         let (ended, mut told) = mpsc::channel(1);
         let outlet = AlterationOutlet {
             hub: self.hub.clone(),
             ended,
         };
-        let clock = self.walker.clock;
-        let alteration = Alteration::new(settings, crate::net::clock::Clock::now(&clock));
         let connector = self.walker.dialer.connector(|_| ());
-        let mut drive = Drive::link(alteration, outlet, inbox, clock, connector);
+        let mut drive = Drive::link(machine, outlet, inbox, self.walker.clock, connector);
         drive.run(std::future::pending()).await;
         let silent = crate::walk::Failure::Silent;
         told.try_recv().unwrap_or(Err(silent.into()))
     }
 }
 
-impl Outlet<Alteration> for AlterationOutlet {
-    fn dispatch(&mut self, _: &Alteration, fx: &mut Effects, _: Now, _: &mut Context<'_>) {
+impl<M: Machine<Input = Input, Output = Output>> Outlet<M> for AlterationOutlet {
+    fn dispatch(&mut self, _: &M, fx: &mut Effects, _: Now, _: &mut Context<'_>) {
         for told in fx.out.swap.drain(..) {
             self.hub.tell_of_swap(told);
         }

@@ -35,8 +35,8 @@ def altering(via, tmp_path):
 class Load:
     """A publisher and consumers of a queue, each on a connection of its own through the proxy."""
 
-    def __init__(self, own, queue, exchange, key, consumers=2):
-        self.own, self.queue, self.exchange, self.key = own, queue, exchange, key
+    def __init__(self, via, queue, exchange, key, consumers=2):
+        self.via, self.queue, self.exchange, self.key = via, queue, exchange, key
         self.got, self.errors, self.ended = [], [], threading.Event()
         self.sent, self.is_published = 0, False
         self.threads = [threading.Thread(target=self._publish), *(threading.Thread(target=self._consume) for _ in range(consumers))]
@@ -51,9 +51,12 @@ class Load:
         for thread in self.threads:
             thread.join()
 
+    def is_all(self):
+        return len(self.got) >= self.sent
+
     def _guarded(self, work):
         try:
-            with self.own.via.connect() as connection, connection.channel() as channel:
+            with self.via.connect() as connection, connection.channel() as channel:
                 work(connection, channel)
         except Exception as error:  # noqa: BLE001 - a thread's errors are the test's
             self.errors.append(repr(error))
@@ -76,7 +79,7 @@ class Load:
 
             channel.basic_qos(prefetch_count=10)
             channel.basic_consume(self.queue, take)
-            while not (self.is_published and len(self.got) >= self.sent):
+            while not (self.is_published and self.is_all()):
                 connection.process_data_events(time_limit=0.05)
 
         self._guarded(work)
@@ -88,7 +91,7 @@ def test_a_queue_is_made_anew_under_its_clients(altering, kind):
     exchange = own.exchange("shop", "topic")
     name = own.made("orders", kind=kind, ttl=30000, dlx=own.exchange("dead"), max_length=1000)
     own.bind(name, exchange, "order.#")
-    with Load(own, name, exchange, "order.new", consumers=1) as load:
+    with Load(own.via, name, exchange, "order.new", consumers=1) as load:
         until(lambda: load.sent > 50 or load.errors, "messages")
         plan = queues(own, "alter", name, "--set", "x-message-ttl=60000", "--unset", "x-max-length", "--dry-run")
         assert "x-message-ttl: 30000 -> 60000" in plan and "x-max-length: 1000 -> not set" in plan
@@ -116,7 +119,7 @@ def test_a_queue_is_made_anew_under_its_clients(altering, kind):
 def left(own):
     """What an alteration needs, and takes away."""
     names = [queue["name"] for queue in asked(own.via, f"queues/{quoted(own.via.vhost)}?disable_stats=true&columns=name")]
-    return [name for name in names if ".altering/" in name or ".trial/" in name]
+    return [name for name in names if ".altering/" in name or ".trial/" in name or ".claim/" in name]
 
 
 def test_a_queue_that_is_at_work_stays_as_it_is(altering):
@@ -186,18 +189,54 @@ def test_an_alarm_ends_the_attempts(altering):
     assert "Done" in altered(own, name, "--set", "x-max-length=7")
 
 
-def test_another_proxy_is_against_it(altering, tmp_path):
+@pytest.fixture
+def beside(altering, tmp_path):
+    """Another proxy in the vhost, and what connects through it."""
     own = altering
-    name = own.made("orders", max_length=1000)
     another = own.another(tmp_path / "another", management_url=management(own.via))
-    try:
-        connections = f"vhosts/{quoted(own.via.vhost)}/connections?columns=user_provided_name"
-        publishers = lambda: [one for one in asked(own.via, connections) if one and "publisher" in one["user_provided_name"]]
-        until(lambda: len(publishers()) == 2, publishers, pause=0.2)
-        assert "2 proxies work in this vhost" in altered(own, name, "--set", "x-max-length=7", code=1)
-    finally:
-        another.stop()
-    assert "x-dlx-proxy-altered" not in queue_of(own, name)["arguments"]
+    via = Via(own.via.broker, another, own.via.vhost)
+    via.connect().close()
+    connections = f"vhosts/{quoted(via.vhost)}/connections?columns=user_provided_name"
+    publishers = lambda: [one for one in asked(own.via, connections) if one and "publisher" in one["user_provided_name"]]
+    until(lambda: len(publishers()) == 2, publishers, pause=0.2)
+    yield via
+    another.stop()
+
+
+def test_clients_of_another_proxy_wait_too(altering, beside):
+    own = altering
+    exchange = own.exchange("shop", "topic")
+    name = own.made("orders", kind="quorum", max_length=1000)
+    own.bind(name, exchange, "order.#")
+    with Load(beside, name, exchange, "order.new", consumers=1) as others, Load(own.via, name, exchange, "order.new", consumers=0) as load:
+        others.is_all = lambda: len(others.got) >= load.sent + others.sent
+        until(lambda: load.sent > 50 and others.sent > 50 or load.errors, "messages")
+        assert "Other proxies work in this vhost: 1." in queues(own, "alter", name, "--unset", "x-max-length", "--dry-run")
+        said = altered(own, name, "--unset", "x-max-length")
+        assert "Clients waited for" in said, said
+        sent = load.sent
+        until(lambda: load.sent > sent + 50 or load.errors, "more messages")
+    assert not load.errors and not others.errors
+    assert sorted(others.got) == sorted([*range(load.sent), *range(others.sent)])
+    assert "x-max-length" not in queue_of(own, name)["arguments"] and not left(own)
+
+
+def test_a_proxy_finishes_what_another_one_leaves(altering, beside):
+    own = altering
+    exchange = own.exchange("shop", "topic")
+    name = own.made("orders", max_length=1000)
+    own.bind(name, exchange, "order.#")
+    with Load(beside, name, exchange, "order.new", consumers=1) as others:
+        working = threading.Thread(target=queues, args=(own, "alter", name, "--unset", "x-max-length", "--approve"), kwargs={"code": None})
+        working.start()
+        until(lambda: "takes part" in beside.proxy.text(), beside.proxy.text)
+        own.proxy.kill()
+        working.join()
+        until(lambda: not left(own), lambda: left(own))
+        sent = others.sent
+        until(lambda: others.sent > sent + 50 or others.errors, "more messages")
+    assert not others.errors and others.got == list(range(others.sent))
+    own.restart(management_url=management(own.via))
 
 
 def test_a_right_that_is_missing_shows_before_anything_is_changed(altering):

@@ -2,36 +2,46 @@
 //! and notice a pause.
 //!
 //! ```text
-//! link up ─▶ write the order down ─▶ claim it ─▶ compare, try, test ─▶ Waiting for an empty queue ◀──────────────┐
+//! link up ─▶ claim it ─▶ write the order down, bind it ─▶ compare, try, test ─▶ Waiting for an empty queue ◀─────┐
 //!                                                                        │                              not in time: all is as before
 //!                                                                        ▼                                       │
 //!  sessions hold ─▶ Draining ─▶ Proving ─▶ sessions settle, then cancel; the publisher pauses ─▶ Counting ─▶ Unbinding ─▶ Proving ─▶ Deleting
 //!                                                                                                            │
 //!                                        Ended ◀─ Cleaning ◀─ sessions go on ◀─ Binding ◀─ Declaring ◀────────┘
 //! ```
-//! The order stands at the broker until the end ([`order`]). It is claimed by an exclusive consumer: while that lives, nobody else works on it.
+//! Other proxies of the vhost find the order, take part ([`Follower`]), and tell their sessions the same ([`others`]).
+//!
+//! The order stands at the broker until the end ([`order`]). It is claimed by an exclusive queue: while that lives, nobody else works on it.
 //! When it is gone, somebody finds the order and finishes it ([`Task::Finish`]): the queue is there as it was, or not at all, or anew.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::amqp::cursor::Cursor;
-use crate::amqp::ids::ChannelId;
+use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Deliver, MethodId, QueueDeclareOk};
 use crate::amqp::reply;
 use crate::link::{Frame, Link, Linked, Login, Loss};
 use crate::machine::{Effects as Fx, Flow, Mono, Now, Owner, Role};
+use crate::mover::{Keep, Mover};
 use crate::objects::Names;
 use crate::session::Ready;
 use crate::walk::Failure as LinkFailure;
 use crate::walk::Once;
 
+use self::awaited::Awaited;
+pub use self::follower::Follower;
 pub use self::order::{Arguments, Binding, Order, table};
+use self::others::{Numbered, Others, Reply, Word};
 
 mod answers;
+mod awaited;
+mod follower;
 pub mod order;
+mod others;
 pub mod plan;
 mod steps;
 #[cfg(test)]
@@ -41,6 +51,8 @@ mod tests;
 pub const ORDER: &[u8] = b"x-dlx-proxy-order";
 /// Limit of the broker's answers while clients go on.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// For the other proxies to find the order: they look for one every 20 seconds.
+const JOINING: Duration = Duration::from_secs(40);
 /// From the pause of the clients to the delete: else all is undone. The rest takes a few round trips.
 const COMMIT_WITHIN: Duration = Duration::from_millis(700);
 /// Between questions for the number of messages, while clients wait and while they do not.
@@ -48,6 +60,8 @@ const QUICK: Duration = Duration::from_millis(5);
 const SLOW: Duration = Duration::from_millis(100);
 /// After an attempt, so that clients get on.
 const REST: Duration = Duration::from_secs(1);
+/// Of the claim, which all others say something to.
+const CLAIM: ChannelId = ChannelId(1);
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -59,8 +73,10 @@ pub struct Settings {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Tries for that long.
-    Alter(Duration),
+    /// Tries for that long, when as many other proxies take part.
+    Alter { wait: Duration, others: usize },
+    /// Another proxy alters the queue ([`Follower`]).
+    Follow,
     /// An order that was left behind.
     Finish,
 }
@@ -85,7 +101,7 @@ pub struct Output {
 }
 
 /// What sessions are told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Told {
     Hold,
     Settle,
@@ -112,6 +128,8 @@ pub enum Failure {
     Link(#[from] LinkFailure),
     #[error("another alteration of this queue is under way")]
     Claimed,
+    #[error("this alteration of the queue is finished")]
+    Finished,
     #[error("the queue was not quiet in time: {0}. It is as it was")]
     Busy(String),
     #[error(
@@ -123,8 +141,14 @@ pub enum Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Shut,
-    Recording,
     Claiming,
+    /// What other proxies say comes into the claim.
+    Listening,
+    /// Whether an order is still there.
+    Finding,
+    Recording,
+    /// The order is bound where other proxies look.
+    Announcing,
     Comparing,
     Trying,
     Withdrawing,
@@ -165,9 +189,9 @@ pub struct Alteration {
     link: Link,
     state: State,
     channel: ChannelId,
-    /// Sessions that were told, and were not heard of.
-    awaited: Option<BTreeSet<Owner>>,
-    publisher_pauses: bool,
+    awaited: Awaited,
+    mover: Mover<()>,
+    others: Others,
     /// Clients wait since.
     held: Option<Mono>,
     /// Whether the queue is another one.
@@ -181,6 +205,8 @@ pub struct Alteration {
     ask_at: Option<Mono>,
     /// Limit of the state.
     until: Option<Mono>,
+    /// How long to try from when all other proxies take part on.
+    begins_with_all: Option<Duration>,
     ends: Mono,
     once: Once,
 }
@@ -191,11 +217,11 @@ impl Alteration {
     pub fn new(settings: Settings, now: Now) -> Alteration {
         Alteration {
             link: Link::new(Role::Walk, settings.login.clone()),
-            settings,
             state: State::Shut,
             channel: ChannelId(0),
-            awaited: None,
-            publisher_pauses: false,
+            awaited: Awaited::default(),
+            mover: Mover::new(CLAIM, 0),
+            others: Others::default(),
             held: None,
             anew: false,
             under_way: false,
@@ -204,6 +230,11 @@ impl Alteration {
             failure: None,
             ask_at: None,
             until: Some(now.mono.after(PATIENCE)),
+            begins_with_all: match settings.task {
+                Task::Alter { wait, .. } => Some(wait),
+                Task::Finish | Task::Follow => None,
+            },
+            settings,
             ends: now.mono,
             once: Once::default(),
         }
@@ -214,8 +245,43 @@ impl Alteration {
     }
 
     fn tell(&mut self, told: Told, fx: &mut Effects) {
-        self.awaited = None;
+        self.awaited.begin(told);
         fx.out.swap.push(told);
+        self.say(Word::Told(told), fx);
+    }
+
+    /// To the other proxies.
+    fn say(&self, word: Word, fx: &mut Effects) {
+        let attempt = self.altered.attempts;
+        let word = Numbered { attempt, word };
+        self.others.tell(self.channel, &self.link, word, fx);
+    }
+
+    fn hear(&mut self, reply: &Reply, now: Now, fx: &mut Effects) {
+        let Some(queue) = ShortStr::copy(reply.queue.as_bytes()) else {
+            return;
+        };
+        match reply.ready {
+            None => {
+                self.others.join(queue);
+                if self.state.is_within_pause() {
+                    self.undo("another proxy came".to_owned(), now, fx);
+                }
+            }
+            Some(ready) if reply.attempt == self.altered.attempts => {
+                self.others.hear(&queue, ready);
+                self.go_on(now, fx);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Other proxies that do not take part yet.
+    fn missing(&self) -> usize {
+        match self.settings.task {
+            Task::Alter { others, .. } => others.saturating_sub(self.others.count()),
+            Task::Finish | Task::Follow => 0,
+        }
     }
 
     /// Clients go on. Not while the queue may be missing: somebody else has to finish then.
@@ -227,6 +293,7 @@ impl Alteration {
             let pause = held.until(now.mono);
             self.altered.pause = self.altered.pause.max(pause);
             self.tell(Told::Over { anew: self.anew }, fx);
+            self.others.release();
         }
     }
 
@@ -277,11 +344,7 @@ impl Linked for Alteration {
 
     fn up(&mut self, now: Now, fx: &mut Effects) {
         self.open(fx);
-        let first = match self.settings.task {
-            Task::Alter(_) => State::Recording,
-            Task::Finish => State::Claiming,
-        };
-        self.enter(first, now, fx);
+        self.enter(State::Claiming, now, fx);
     }
 
     fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
@@ -305,7 +368,7 @@ impl Linked for Alteration {
                 }
                 self.done(now, fx);
             }
-            Some(MethodId::BASIC_DELIVER) => {
+            Some(MethodId::BASIC_DELIVER) if frame.channel != CLAIM => {
                 let given = Deliver::parse(frame.payload);
                 let given = given.map_err(|_| "the broker sent a delivery that cannot be read")?;
                 let out = fx.broker.build(&[]);
@@ -319,33 +382,20 @@ impl Linked for Alteration {
             ) => self.done(now, fx),
             _ => {}
         }
+        if frame.channel == CLAIM
+            && let Some(mut delivery) = self.mover.frame(frame, Keep::Whole)?
+            && let Some(reply) = others::read(&mut delivery, &self.link)
+        {
+            self.hear(&reply, now, fx);
+        }
         Ok(())
     }
 
     fn lost(&mut self, _: Loss, _: Now, _: &mut Effects) {}
 
     fn on_input(&mut self, input: Input, now: Now, fx: &mut Effects) {
-        match input {
-            Input::Told(owners) => {
-                self.awaited = Some(owners);
-                self.go_on(now, fx);
-            }
-            Input::Ready(owner, ready) => {
-                let wanted = match self.state {
-                    State::Holding => Ready::Held,
-                    State::Settling => Ready::Settled,
-                    _ => Ready::Cancelled,
-                };
-                if ready == wanted {
-                    self.heard_of(owner, now, fx);
-                }
-            }
-            Input::Gone(owner) => self.heard_of(owner, now, fx),
-            Input::Paused => {
-                self.publisher_pauses = true;
-                self.go_on(now, fx);
-            }
-        }
+        self.awaited.hear(input);
+        self.go_on(now, fx);
     }
 
     fn ends(&mut self, now: Now, fx: &mut Effects) {

@@ -1,24 +1,19 @@
 //! What the answers of the broker and of the sessions lead to.
 
-use std::collections::BTreeSet;
-
 use crate::amqp::method::QueueDeclareOk;
-use crate::machine::{Now, Owner};
+use crate::amqp::reply_code::{NOT_FOUND, RESOURCE_LOCKED};
+use crate::machine::Now;
+use crate::session::Ready;
 use crate::walk::Failure as LinkFailure;
 
-use super::{Alteration, Effects, Failure, QUICK, SLOW, State, Task};
+use super::{Alteration, Effects, Failure, QUICK, SLOW, State, Task, Word};
 
 impl Alteration {
     /// The broker's count of the queue.
     pub(super) fn counted(&mut self, ok: QueueDeclareOk<'_>, now: Now, fx: &mut Effects) {
         let (messages, consumers) = (ok.message_count, ok.consumer_count);
         match self.state {
-            State::Waiting if messages == 0 => self.enter(State::Holding, now, fx),
-            State::Waiting if now.mono >= self.ends => {
-                let busy = format!("{messages} messages are ready");
-                self.fail(Failure::Busy(busy), now, fx);
-            }
-            State::Waiting => self.ask_at = Some(now.mono.after(SLOW)),
+            State::Waiting => self.waits(messages, now, fx),
             State::Draining if messages == 0 && self.order().quorum => {
                 self.enter(State::Proving { last: false }, now, fx);
             }
@@ -43,25 +38,57 @@ impl Alteration {
         }
     }
 
+    /// For an empty queue, and for the other proxies.
+    fn waits(&mut self, messages: u32, now: Now, fx: &mut Effects) {
+        let missing = self.missing();
+        if missing == 0
+            && let Some(wait) = self.begins_with_all.take()
+        {
+            self.ends = now.mono.after(wait);
+        }
+        if missing == 0 && messages == 0 {
+            return self.enter(State::Holding, now, fx);
+        }
+        if now.mono >= self.ends {
+            let busy = match missing {
+                0 => format!("{messages} messages are ready"),
+                _ => format!(
+                    "{missing} other proxies did not answer, which need version 0.4, `management-url` and the same user"
+                ),
+            };
+            return self.fail(Failure::Busy(busy), now, fx);
+        }
+        self.say(Word::Waits, fx);
+        self.ask_at = Some(now.mono.after(SLOW));
+    }
+
     /// Whether a `declare-ok` says that something is done.
     pub(super) fn is_declaring(&self) -> bool {
         matches!(
             self.state,
-            State::Recording | State::Comparing | State::Trying | State::Declaring { .. }
+            State::Claiming
+                | State::Finding
+                | State::Recording
+                | State::Comparing
+                | State::Trying
+                | State::Declaring { .. }
         )
     }
 
     /// The broker has done what was asked.
     pub(super) fn done(&mut self, now: Now, fx: &mut Effects) {
         let is_left_behind = self.settings.task == Task::Finish;
-        if self.state == State::Claiming {
+        if self.state == State::Listening {
             // The claim keeps its channel: what the broker refuses closes another one.
             self.open(fx);
         }
         let next = match self.state {
-            State::Recording => State::Claiming,
-            State::Claiming if is_left_behind => State::Withdrawing,
-            State::Claiming => State::Comparing,
+            State::Claiming => State::Listening,
+            State::Listening if is_left_behind => State::Finding,
+            State::Listening => State::Recording,
+            State::Finding => State::Withdrawing,
+            State::Recording => State::Announcing,
+            State::Announcing => State::Comparing,
             State::Comparing => State::Trying,
             State::Trying => State::Withdrawing,
             State::Withdrawing if is_left_behind => State::Declaring { old: false },
@@ -87,8 +114,11 @@ impl Alteration {
     pub(super) fn refused(&mut self, code: u16, text: String, now: Now, fx: &mut Effects) {
         self.open(fx);
         match self.state {
-            State::Claiming => self.end(Failure::Claimed, now, fx),
-            State::Recording => self.end(refusal(code, text), now, fx),
+            State::Claiming if code == RESOURCE_LOCKED => self.end(Failure::Claimed, now, fx),
+            State::Finding if code == NOT_FOUND => self.end(Failure::Finished, now, fx),
+            State::Claiming | State::Listening | State::Finding | State::Recording => {
+                self.end(refusal(code, text), now, fx)
+            }
             State::Deleting => {
                 self.undo("a message came in its last moment".to_owned(), now, fx);
             }
@@ -124,14 +154,24 @@ impl Alteration {
     }
 
     pub(super) fn late(&mut self, now: Now, fx: &mut Effects) {
-        let left = self.awaited.as_ref().map_or(0, BTreeSet::len);
+        let left = self.awaited.sessions();
+        let behind = |ready: Ready| self.others.behind(ready);
         let busy = match self.state {
-            State::Holding => format!("what {left} connections had published was not settled"),
-            State::Cancelling if left == 0 => {
-                "what the proxy had published was not confirmed".to_owned()
+            State::Holding if left > 0 => {
+                format!("what {left} connections had published was not settled")
             }
-            State::Settling => format!("{left} connections had messages of it unsettled"),
-            State::Cancelling => format!("{left} connections could not end their consumers"),
+            State::Settling if left > 0 => {
+                format!("{left} connections had messages of it unsettled")
+            }
+            State::Cancelling if left > 0 => {
+                format!("{left} connections could not end their consumers")
+            }
+            State::Holding if behind(Ready::Held) > 0 => of_others(behind(Ready::Held)),
+            State::Settling if behind(Ready::Settled) > 0 => of_others(behind(Ready::Settled)),
+            State::Cancelling if behind(Ready::Cancelled) > 0 => {
+                of_others(behind(Ready::Cancelled))
+            }
+            State::Cancelling => "what the proxy had published was not confirmed".to_owned(),
             State::Draining => std::mem::take(&mut self.busy),
             state if state.is_within_pause() => "the broker was slow".to_owned(),
             _ => {
@@ -142,25 +182,23 @@ impl Alteration {
         self.undo(busy, now, fx);
     }
 
-    pub(super) fn heard_of(&mut self, owner: Owner, now: Now, fx: &mut Effects) {
-        if let Some(awaited) = &mut self.awaited {
-            awaited.remove(&owner);
-        }
-        self.go_on(now, fx);
-    }
-
-    /// Goes on when all that were told are as far.
+    /// Goes on when all that were told are so far.
     pub(super) fn go_on(&mut self, now: Now, fx: &mut Effects) {
-        let are_ready = self.awaited.as_ref().is_some_and(BTreeSet::is_empty);
-        match self.state {
-            State::Holding if are_ready => self.enter(State::Draining, now, fx),
-            State::Settling if are_ready => self.enter(State::Cancelling, now, fx),
-            State::Cancelling if are_ready && self.publisher_pauses => {
-                self.enter(State::Counting, now, fx);
-            }
-            _ => {}
+        let done = self.awaited.done();
+        let next = match (self.state, done) {
+            (State::Holding, Some(Ready::Held)) => State::Draining,
+            (State::Settling, Some(Ready::Settled)) => State::Cancelling,
+            (State::Cancelling, Some(Ready::Cancelled)) => State::Counting,
+            _ => return,
+        };
+        if done.is_some_and(|ready| self.others.behind(ready) == 0) {
+            self.enter(next, now, fx);
         }
     }
+}
+
+fn of_others(behind: usize) -> String {
+    format!("clients of {behind} other proxies were not so far")
 }
 
 fn refusal(code: u16, text: String) -> Failure {

@@ -1,12 +1,17 @@
 //! What is to be made of a queue, written down at the broker before anything is changed: as one argument of a queue whose name says which
 //! queue it is about. So whoever finds that queue can finish the work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::table::TableBuilder;
+use crate::registry::adoption::ListedQueue;
+use crate::registry::reach::Reach;
+
+use super::ORDER;
 
 /// Arguments as the management API lists them.
 pub type Arguments = BTreeMap<String, Value>;
@@ -21,6 +26,9 @@ pub struct Order {
     pub new: Arguments,
     /// Without the one by its name at the default exchange.
     pub bindings: Vec<Binding>,
+    /// From which some binding, or an alternate exchange, leads to the queue.
+    #[serde(default)]
+    pub exchanges: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +43,24 @@ pub struct Binding {
 impl Order {
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default() // texts as keys: it cannot fail
+    }
+
+    /// What has to wait meanwhile.
+    pub fn reach(&self, vhost: &Vhost) -> Reach {
+        let exchanges = self.exchanges.iter();
+        Reach {
+            vhost: vhost.clone(),
+            queue: ShortStr::copy(self.queue.as_bytes()).unwrap_or_default(),
+            exchanges: exchanges
+                .filter_map(|name| ShortStr::copy(name.as_bytes()))
+                .collect(),
+        }
+    }
+
+    /// That a queue has for another one.
+    pub fn of_queue(listed: &ListedQueue) -> Option<Order> {
+        let order = listed.arguments.get(str::from_utf8(ORDER).ok()?)?;
+        Order::read(order.as_str()?)
     }
 
     pub fn read(text: &str) -> Option<Order> {

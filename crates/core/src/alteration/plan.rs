@@ -6,13 +6,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::ids::ShortStr;
 use crate::objects::{DeclaredTarget, Names, OwnObject};
 use crate::registry::adoption::{ListedPolicy, ListedQueue};
 use crate::registry::arguments::{ALTERED, DeclareArguments};
-use crate::registry::reach::Reach;
 
-use super::ORDER;
 use super::order::{Arguments, Binding, Order, table};
 
 const DEAD_LETTER: [&str; 2] = ["x-dead-letter-exchange", "x-dead-letter-routing-key"];
@@ -72,7 +70,8 @@ pub struct ListedConnection {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub order: Order,
-    pub reach: Reach,
+    /// As many other proxies have to take part.
+    pub others: usize,
     /// The intake exchange that the new arguments name.
     pub intake: Option<ShortStr>,
     pub changes: Vec<Change>,
@@ -124,8 +123,6 @@ pub enum Refusal {
         "the broker itself dead-letters messages of the queue {0} into it: hand that one over to the proxy first (`queues adopt`)"
     )]
     FedBy(String),
-    #[error("{0} proxies work in this vhost: this takes a single one, which all clients use")]
-    OtherProxies(usize),
     #[error("clients with another protocol go past the proxy: {0}")]
     OtherProtocol(String),
     #[error("it delays returned messages itself, and these cannot be counted")]
@@ -141,19 +138,23 @@ pub(super) fn trial(names: &Names, queue: &str) -> Option<ShortStr> {
     names.name(&OwnObject::Trial(queue.as_bytes()))
 }
 
+pub(super) fn claim(names: &Names, queue: &str) -> Option<ShortStr> {
+    names.name(&OwnObject::Claim(queue.as_bytes()))
+}
+
 /// `intake`: the intake exchange for arguments as a client writes them, if the proxy takes such a queue over.
 ///
 /// # Errors
 /// All reasons against it.
 pub fn plan(
-    (vhost, queue): (&Vhost, &str),
+    queue: &str,
     seen: &Seen,
     wish: &Wish,
     names: &Names,
     intake: impl FnOnce(&DeclareArguments<'_>) -> Option<ShortStr>,
 ) -> Result<Plan, Vec<Refusal>> {
     let listed = seen.queues.iter().find(|listed| listed.name == queue);
-    let (Some(listed), Some(name)) = (listed, ShortStr::copy(queue.as_bytes())) else {
+    let Some(listed) = listed else {
         return Err(vec![Refusal::Missing]);
     };
     let mut against = kind(listed, wish, names);
@@ -161,15 +162,10 @@ pub fn plan(
         against.push(Refusal::Unfinished);
     }
     let anew = Anew::of(listed, wish, names, intake, &mut against);
-    let mut reach = Reach {
-        vhost: vhost.clone(),
-        queue: name,
-        exchanges: BTreeSet::new(),
-    };
     let bindings = bindings(queue, seen, &mut against);
-    reach.exchanges = leading_to(&bindings, seen);
-    against.extend(feeding(queue, &reach, seen, names));
-    against.extend(past_this_proxy(&seen.connections));
+    let exchanges = leading_to(&bindings, seen);
+    against.extend(feeding(queue, &exchanges, seen, names));
+    against.extend(other_protocols(&seen.connections));
     if !against.is_empty() {
         return Err(against);
     }
@@ -180,14 +176,15 @@ pub fn plan(
         old: anew.old,
         new: anew.new,
         bindings,
+        exchanges,
     };
-    let notes = notes(&order, seen);
+    let others = other_proxies(&seen.connections);
     Ok(Plan {
         changes: anew.changes,
+        notes: notes(&order, others, seen),
+        others,
         order,
-        reach,
         intake: anew.intake,
-        notes,
     })
 }
 
@@ -247,9 +244,7 @@ fn is_plain(value: &Value) -> bool {
 pub fn left_behind(queue: &str, seen: &Seen, names: &Names) -> Option<Order> {
     let place = place(names, queue)?;
     let mut queues = seen.queues.iter();
-    let there = queues.find(|listed| listed.name.as_bytes() == &*place)?;
-    let order = there.arguments.get(str::from_utf8(ORDER).ok()?)?;
-    Order::read(order.as_str()?)
+    Order::of_queue(queues.find(|listed| listed.name.as_bytes() == &*place)?)
 }
 
 fn kind(listed: &ListedQueue, wish: &Wish, names: &Names) -> Vec<Refusal> {
@@ -369,7 +364,7 @@ fn bindings(queue: &str, seen: &Seen, against: &mut Vec<Refusal>) -> Vec<Binding
 }
 
 /// Exchanges from which something leads to the queue, over bindings and alternate exchanges.
-fn leading_to(bindings: &[Binding], seen: &Seen) -> BTreeSet<ShortStr> {
+fn leading_to(bindings: &[Binding], seen: &Seen) -> BTreeSet<String> {
     let mut names: BTreeSet<&str> = bindings.iter().map(|it| it.source.as_str()).collect();
     // Which exchanges a policy is for is the broker's to say: here it is for all.
     let by_policy = |names: &BTreeSet<&str>| {
@@ -400,13 +395,11 @@ fn leading_to(bindings: &[Binding], seen: &Seen) -> BTreeSet<ShortStr> {
         }
     }
     let names = names.into_iter().filter(|name| !name.is_empty());
-    names
-        .filter_map(|name| ShortStr::copy(name.as_bytes()))
-        .collect()
+    names.map(str::to_owned).collect()
 }
 
 /// Queues whose dead letters the broker itself puts into the queue.
-fn feeding(queue: &str, reach: &Reach, seen: &Seen, names: &Names) -> Vec<Refusal> {
+fn feeding(queue: &str, exchanges: &BTreeSet<String>, seen: &Seen, names: &Names) -> Vec<Refusal> {
     let key = |of: &ListedQueue, argument: &str, key: &str| {
         let own = of.arguments.get(argument).and_then(Value::as_str);
         own.map(str::to_owned).or_else(|| {
@@ -423,34 +416,46 @@ fn feeding(queue: &str, reach: &Reach, seen: &Seen, names: &Names) -> Vec<Refusa
         match exchange.as_str() {
             "" => routing_key.is_none_or(|key| key == queue),
             name if names.is_intake_exchange(name.as_bytes()) => false,
-            name => reach.exchanges.contains(name.as_bytes()),
+            name => exchanges.contains(name),
         }
     });
     feeds.map(|of| Refusal::FedBy(of.name.clone())).collect()
 }
 
-/// Each proxy has one publisher in a vhost.
-fn past_this_proxy(connections: &[ListedConnection]) -> Vec<Refusal> {
+/// Beside this one. Each has one publisher in a vhost.
+fn other_proxies(connections: &[ListedConnection]) -> usize {
     let of_proxy = |of: &&ListedConnection| of.user_provided_name.starts_with(PUBLISHER);
-    let proxies = connections.iter().filter(of_proxy).count();
+    connections
+        .iter()
+        .filter(of_proxy)
+        .count()
+        .saturating_sub(1)
+}
+
+/// Their clients go past all proxies.
+fn other_protocols(connections: &[ListedConnection]) -> Vec<Refusal> {
     let protocols = connections.iter().map(|of| &*of.protocol);
     let others: BTreeSet<&str> = protocols
         .filter(|of| *of != PROTOCOL && !of.is_empty())
         .collect();
-    let others = others
-        .into_iter()
-        .map(|of| Refusal::OtherProtocol(of.to_owned()));
-    let several = (proxies > 1).then_some(Refusal::OtherProxies(proxies));
-    several.into_iter().chain(others).collect()
+    let others = others.into_iter();
+    others
+        .map(|of| Refusal::OtherProtocol(of.to_owned()))
+        .collect()
 }
 
-fn notes(order: &Order, seen: &Seen) -> Vec<String> {
+fn notes(order: &Order, others: usize, seen: &Seen) -> Vec<String> {
     let mut notes = vec![
-        "Clients of this proxy notice a pause of less than a second. Consumers stay; their settlements always pass.".to_owned(),
-        "What is published past this proxy while the queue is away, for some milliseconds, does not come into it.".to_owned(),
+        "Clients notice a pause of less than a second. Consumers stay; their settlements always pass.".to_owned(),
+        "What is published past the proxies while the queue is away, for some milliseconds, does not come into it.".to_owned(),
         "Declares with the old arguments are accepted from then on, but for where dead letters go: that takes `lenient`.".to_owned(),
         "To go back, alter it again with the old values.".to_owned(),
     ];
+    if others > 0 {
+        notes.push(format!(
+            "Other proxies work in this vhost: {others}. Each of them has to take part; that they are found takes up to half a minute, and clients notice nothing of it."
+        ));
+    }
     let hashes = order.bindings.iter().filter(|binding| {
         let exchange = seen.exchanges.iter().find(|it| it.name == binding.source);
         exchange

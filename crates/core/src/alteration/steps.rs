@@ -1,20 +1,23 @@
 //! What is asked of the broker in each state.
 
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::machine::Now;
 
 use super::order::{Arguments, table};
-use super::{Alteration, COMMIT_WITHIN, Effects, ORDER, PATIENCE, State, Task, Told, plan};
+use super::{
+    Alteration, COMMIT_WITHIN, Effects, JOINING, ORDER, PATIENCE, State, Told, Word, plan,
+};
 
-const TAG: &[u8] = b"dlx-proxy";
+pub(super) const TAG: &[u8] = b"dlx-proxy";
 const PROOF: &[u8] = b"dlx-proxy proof";
 /// Of a consumer: all others come before it.
 const LOWEST: i64 = -1_000_000;
 const IF_EMPTY: u8 = 2;
-const EXCLUSIVE: u8 = 4;
+pub(super) const EXCLUSIVE: u8 = 4;
+pub(super) const NO_ACK: u8 = 2;
 
 impl Alteration {
     pub(super) fn open(&mut self, fx: &mut Effects) {
@@ -64,7 +67,6 @@ impl Alteration {
                 self.held = Some(now.mono);
                 self.altered.attempts += 1;
                 self.until = Some(now.mono.after(COMMIT_WITHIN));
-                self.publisher_pauses = false;
                 self.tell(Told::Hold, fx);
             }
             State::Settling => self.tell(Told::Settle, fx),
@@ -83,6 +85,7 @@ impl Alteration {
             State::Cleaning => {
                 self.under_way = false;
                 self.over(now, fx);
+                self.say(Word::Ended, fx);
                 self.ask(fx);
             }
             State::Ended => {
@@ -103,9 +106,16 @@ impl Alteration {
                 arguments.longstr(b"x-queue-type", b"quorum");
                 arguments.longstr(ORDER, order.text().as_bytes());
                 let arguments = arguments.finish();
-                self.declare(&self.place(), QueueDeclare::DURABLE, &arguments, fx);
+                let place = self.place();
+                self.declare(&place, QueueDeclare::DURABLE, &arguments, fx);
+                // With it: an order that nobody can find would stay.
+                let binding = (&**self.settings.names.delay(), &*place, &*place);
+                let out = fx.broker.build(&[]);
+                reply::bind(out, self.channel, MethodId::QUEUE_BIND, binding, 0);
             }
-            State::Claiming => self.consume(&self.place(), TAG, EXCLUSIVE, &[], fx),
+            State::Claiming => self.declare(&self.claim(), EXCLUSIVE, &[], fx),
+            State::Listening => consume(self.channel, &self.claim(), TAG, NO_ACK, &[], fx),
+            State::Finding => self.declare(&self.place(), QueueDeclare::PASSIVE, &[], fx),
             State::Comparing | State::Declaring { old: true } => {
                 self.declare_as(queue, &order.old, fx);
             }
@@ -118,7 +128,7 @@ impl Alteration {
                 let mut arguments = TableBuilder::default();
                 arguments.long(b"x-priority", LOWEST);
                 reply::qos(fx.broker.build(&[]), self.channel, 1);
-                self.consume(queue, PROOF, 0, &arguments.finish(), fx);
+                consume(self.channel, queue, PROOF, 0, &arguments.finish(), fx);
             }
             State::Ending { .. } => reply::cancel(fx.broker.build(&[]), self.channel, PROOF),
             State::Deleting if order.quorum => self.delete(queue, 0, fx),
@@ -129,12 +139,8 @@ impl Alteration {
         }
     }
 
-    fn consume(&self, queue: &[u8], tag: &[u8], bits: u8, arguments: &[u8], fx: &mut Effects) {
-        let out = fx.broker.build(&[]);
-        reply::method(out, self.channel, MethodId::BASIC_CONSUME, |a| {
-            let a = a.short(0).shortstr(queue).shortstr(tag);
-            a.octet(bits).longstr(arguments).end();
-        });
+    fn claim(&self) -> ShortStr {
+        plan::claim(&self.settings.names, &self.order().queue).unwrap_or_default()
     }
 
     fn trial(&self) -> ShortStr {
@@ -163,9 +169,7 @@ impl Alteration {
     fn bound(&mut self, now: Now, fx: &mut Effects) {
         match self.state {
             State::Testing(_) => {
-                if let Task::Alter(wait) = self.settings.task {
-                    self.ends = now.mono.after(wait);
-                }
+                self.ends = now.mono.after(JOINING);
                 self.enter(State::Waiting, now, fx);
             }
             State::Unbinding(_) => self.enter(State::Proving { last: true }, now, fx),
@@ -173,6 +177,21 @@ impl Alteration {
             _ => self.enter(State::Cleaning, now, fx),
         }
     }
+}
+
+pub(super) fn consume(
+    channel: ChannelId,
+    queue: &[u8],
+    tag: &[u8],
+    bits: u8,
+    arguments: &[u8],
+    fx: &mut Effects,
+) {
+    let out = fx.broker.build(&[]);
+    reply::method(out, channel, MethodId::BASIC_CONSUME, |a| {
+        let a = a.short(0).shortstr(queue).shortstr(tag);
+        a.octet(bits).longstr(arguments).end();
+    });
 }
 
 // === impl State ===

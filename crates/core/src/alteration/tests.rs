@@ -1,11 +1,13 @@
 //! An alteration against a scripted broker and scripted sessions (`testdata`).
 
+use serde::Serialize;
 use serde_json::json;
 
 use super::*;
-use crate::link::peer::{Rig, login};
+use crate::link::peer::{Rig, content, login, method};
 use crate::link::script::{Script, Words, check};
 
+mod following;
 mod plans;
 
 struct Scripted {
@@ -25,13 +27,14 @@ fn order(quorum: bool) -> Order {
             routing_key: "key".to_owned(),
             arguments: Arguments::new(),
         }],
+        exchanges: BTreeSet::new(),
     }
 }
 
 impl Script for Scripted {
     type Machine = Alteration;
 
-    /// `new [quorum] [finish] [wait=MS]`
+    /// `new [quorum] [finish] [wait=MS] [others=N]`
     fn begin(words: &mut Words) -> Scripted {
         let wait = words.option_number("wait").unwrap_or(10_000);
         let settings = Settings {
@@ -40,7 +43,10 @@ impl Script for Scripted {
             order: order(words.flag("quorum")),
             task: match words.flag("finish") {
                 true => Task::Finish,
-                false => Task::Alter(Duration::from_millis(wait)),
+                false => Task::Alter {
+                    wait: Duration::from_millis(wait),
+                    others: words.option_number("others").unwrap_or(0) as usize,
+                },
             },
         };
         let now = Now {
@@ -56,41 +62,68 @@ impl Script for Scripted {
         &mut self.rig
     }
 
-    /// `told 1..3`: so many sessions were told · `held 1`, `settled 1`, `cancelled 1`, `gone 1` · `paused`: the publisher.
+    /// As [`input`], and `joins NAME`, `proxy NAME held|settled|cancelled [attempt=N] [by=user]` from other proxies.
     fn line(&mut self, words: &mut Words) -> bool {
-        let ready = match words.verb.as_str() {
-            "told" => {
-                let owners = words.numbers().map(Owner).collect();
-                self.rig.input(Input::Told(owners));
-                return true;
-            }
-            "paused" => {
-                self.rig.input(Input::Paused);
-                return true;
-            }
-            "gone" => {
-                self.rig.input(Input::Gone(Owner(words.number())));
-                return true;
-            }
-            "held" => Ready::Held,
-            "settled" => Ready::Settled,
-            "cancelled" => Ready::Cancelled,
-            _ => return false,
+        let verb = words.verb.clone();
+        if !["joins", "proxy"].contains(&&*verb) {
+            return input(words).map(|input| self.rig.input(input)).is_some();
+        }
+        let attempt = words.option_number("attempt").unwrap_or(1) as u32;
+        let by = words.option("by").unwrap_or("proxy".to_owned());
+        let reply = Reply {
+            queue: words.word(),
+            ready: (verb == "proxy").then(|| ready(&words.word()).expect("a state")),
+            attempt,
         };
-        let owner = Owner(words.number());
-        self.rig.input(Input::Ready(owner, ready));
+        let tag = self.rig.machine.mover.next_tag();
+        self.rig.broker(&comes(tag, &reply, &by));
         true
     }
 
     fn told(&mut self) -> Vec<String> {
-        let out = std::mem::take(&mut self.rig.fx.out);
-        let swaps = out.swap.iter().map(|told| format!("sessions: {told:?}"));
-        let ended = out.ended.iter().map(|ended| match ended {
-            Ok(altered) => format!("done: {altered:?}"),
-            Err(failure) => format!("failed: {failure}"),
-        });
-        swaps.chain(ended).collect()
+        shown(std::mem::take(&mut self.rig.fx.out))
     }
+}
+
+/// `told 1..3`: so many sessions were told, or `nobody` · `held 1`, `settled 1`, `cancelled 1`, `gone 1` · `paused`: the publisher.
+fn input(words: &mut Words) -> Option<Input> {
+    let verb = words.verb.clone();
+    Some(match (&*verb, ready(&verb)) {
+        ("nobody", _) => Input::Told(BTreeSet::new()),
+        ("told", _) => Input::Told(words.numbers().map(Owner).collect()),
+        ("paused", _) => Input::Paused,
+        ("gone", _) => Input::Gone(Owner(words.number())),
+        (_, Some(ready)) => Input::Ready(Owner(words.number()), ready),
+        (_, None) => return None,
+    })
+}
+
+fn ready(word: &str) -> Option<Ready> {
+    match word {
+        "held" => Some(Ready::Held),
+        "settled" => Some(Ready::Settled),
+        "cancelled" => Some(Ready::Cancelled),
+        _ => None,
+    }
+}
+
+/// A message for the first channel.
+fn comes(tag: u64, what: &impl Serialize, by: &str) -> Vec<u8> {
+    let deliver = method(1, MethodId::BASIC_DELIVER, |a| {
+        a.shortstr(b"dlx-proxy").longlong(tag).octet(0);
+        a.shortstr(b"").shortstr(b"").end();
+    });
+    let written = others::written(what, by.as_bytes()).expect("a message");
+    content(deliver, 1, &written)
+}
+
+fn shown(out: Output) -> Vec<String> {
+    let swaps = out.swap.iter().map(|told| format!("sessions: {told:?}"));
+    let ended = out.ended.iter().map(|ended| match ended {
+        Ok(altered) => format!("done: {altered:?}"),
+        Err(failure) => format!("failed: {failure}"),
+    });
+    swaps.chain(ended).collect()
 }
 
 #[test]

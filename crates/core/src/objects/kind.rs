@@ -35,6 +35,8 @@ kinds! {
     Bridge b".bridge/",
     Order b".altering/",
     Trial b".trial/",
+    Claim b".claim/",
+    Follower b".follower/",
     Intake b"",
     QuorumIntake b"+",
     AtLeastOnceIntake b"++",
@@ -60,9 +62,13 @@ impl Kind {
             | Kind::UserMark
             | Kind::DelayExchange
             | Kind::DueExchange => rest.is_empty(),
-            Kind::DelayQueue | Kind::ReturnExchange | Kind::Bridge | Kind::Order | Kind::Trial => {
-                true
-            }
+            Kind::DelayQueue
+            | Kind::ReturnExchange
+            | Kind::Bridge
+            | Kind::Order
+            | Kind::Trial
+            | Kind::Claim
+            | Kind::Follower => true,
             Kind::Intake | Kind::QuorumIntake | Kind::AtLeastOnceIntake => {
                 matches!(rest.first(), None | Some(b'/'))
             }
@@ -91,6 +97,8 @@ impl Kind {
             Kind::Bridge => Some(OwnObject::Bridge(rest)),
             Kind::Order => Some(OwnObject::Order(rest)),
             Kind::Trial => Some(OwnObject::Trial(rest)),
+            Kind::Claim => Some(OwnObject::Claim(rest)),
+            Kind::Follower => Some(OwnObject::Follower(rest)),
             Kind::Intake => intake(false, QueueType::Default),
             Kind::QuorumIntake => intake(false, QueueType::Quorum),
             Kind::AtLeastOnceIntake => intake(true, QueueType::Quorum),

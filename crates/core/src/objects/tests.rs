@@ -32,6 +32,8 @@ impl Parts {
             Kind::ReturnExchange => OwnObject::ReturnExchange(&self.other),
             Kind::Order => OwnObject::Order(&self.other),
             Kind::Trial => OwnObject::Trial(&self.other),
+            Kind::Claim => OwnObject::Claim(&self.other),
+            Kind::Follower => OwnObject::Follower(&self.other),
             Kind::Bridge => OwnObject::Bridge(&self.other),
             Kind::Intake => OwnObject::intake_exchange(&self.said(false), QueueType::Classic),
             Kind::QuorumIntake => OwnObject::intake_exchange(&self.said(false), QueueType::Quorum),

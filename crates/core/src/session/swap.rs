@@ -12,6 +12,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::amqp::content::PREFIX;
 use crate::amqp::frame::{self, Front, Kind};
 use crate::amqp::ids::{ChannelId, ShortStr};
@@ -40,7 +42,7 @@ pub enum Swap {
 }
 
 /// What a session says of a swap, once each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Ready {
     /// Nothing of it is on its way into the queue.
     Held,

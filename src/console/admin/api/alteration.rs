@@ -14,6 +14,7 @@ use super::super::wanted::Altering;
 use super::{Answered, Api, Asked, adoption, json};
 use crate::alteration::plan::{self, Change, Plan, Refusal, Wish};
 use crate::alteration::{Altered as Done, Failure};
+use crate::amqp::ids::Vhost;
 use crate::console::count::count;
 use crate::management::{Alterations, NotAltered};
 
@@ -100,7 +101,7 @@ impl Api {
             Ok(_) if !missing.is_empty() => {
                 Err(Problem::new(StatusCode::FORBIDDEN, missing.join("; ")))
             }
-            Ok(plan) => Altered::carry_out(alterations, plan, wait.unwrap_or(WAIT)).await,
+            Ok(plan) => Altered::carry_out(alterations, vhost, plan, wait.unwrap_or(WAIT)).await,
         }
     }
 }
@@ -123,6 +124,7 @@ impl From<NotAltered> for Problem {
 impl Altered {
     async fn carry_out(
         alterations: &Alterations,
+        vhost: &Vhost,
         plan: Plan,
         wait: Duration,
     ) -> Result<Altered, Problem> {
@@ -132,7 +134,7 @@ impl Altered {
             lost,
             unbound,
             ..
-        } = alterations.alter(plan, wait).await?;
+        } = alterations.alter(vhost, plan, wait).await?;
         altered.done = true;
         altered.pause = Some(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
         altered.lost = lost;

@@ -3,7 +3,6 @@
 use serde_json::{Value, from_value, json};
 
 use crate::alteration::plan::*;
-use crate::amqp::ids::{Vhost, name};
 use crate::objects::Names;
 use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
 use crate::registry::policy::Mode;
@@ -45,7 +44,7 @@ fn planned(seen: &Seen, words: &[&str]) -> Result<Plan, Vec<Refusal>> {
         Wanted::Probe(Aim::Full, _, intake) => Some(intake),
         _ => None,
     };
-    plan((&Vhost::ROOT, "q"), seen, &wish(words), &names, intake)
+    plan("q", seen, &wish(words), &names, intake)
 }
 
 fn new(seen: &Seen, words: &[&str]) -> Value {
@@ -142,7 +141,10 @@ fn what_leads_to_the_queue_over_bindings_and_alternate_exchanges_is_found() {
     ]);
     let queue = seen(json!({}), json!([]), bindings, exchanges);
     let plan = planned(&queue, &["x-max-length=7"]).expect("a plan");
-    assert_eq!(plan.reach.exchanges, ["a", "b", "c"].map(name).into());
+    assert_eq!(
+        plan.order.exchanges,
+        ["a", "b", "c"].map(str::to_owned).into()
+    );
     let [binding] = &plan.order.bindings[..] else {
         panic!("one binding");
     };
@@ -215,27 +217,23 @@ fn what_was_left_behind_is_finished_first() {
 }
 
 #[test]
-fn what_goes_past_this_proxy_is_against_it() {
+fn other_proxies_take_part_and_other_protocols_are_against_it() {
     let connection = |protocol: &str, name: &str| ListedConnection {
         protocol: protocol.to_owned(),
         user_provided_name: name.to_owned(),
     };
     let mut queue = alone(json!({}));
+    let others = |queue: &Seen| planned(queue, &["x-max-length=7"]).map(|plan| plan.others);
     queue.connections = vec![
         connection("AMQP 0-9-1", ""),
         connection("AMQP 0-9-1", "dlx-proxy publisher /"),
         connection("AMQP 0-9-1", "dlx-proxy intake /"),
     ];
-    assert!(planned(&queue, &["x-max-length=7"]).is_ok());
-    queue.connections.extend([
-        connection("MQTT 3.1.1", ""),
-        connection("AMQP 0-9-1", "dlx-proxy publisher /"),
-    ]);
-    assert_eq!(
-        against(&queue, &["x-max-length=7"]),
-        [
-            Refusal::OtherProxies(2),
-            Refusal::OtherProtocol("MQTT 3.1.1".to_owned())
-        ]
-    );
+    assert_eq!(others(&queue), Ok(0));
+    let another = connection("AMQP 0-9-1", "dlx-proxy publisher /");
+    queue.connections.push(another);
+    assert_eq!(others(&queue), Ok(1));
+    queue.connections.push(connection("MQTT 3.1.1", ""));
+    let mqtt = Refusal::OtherProtocol("MQTT 3.1.1".to_owned());
+    assert_eq!(others(&queue), Err(vec![mqtt]));
 }
