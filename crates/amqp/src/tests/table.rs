@@ -47,6 +47,13 @@ proptest! {
         let expected: Vec<_> = members.iter().map(|(name, _)| name.clone()).collect();
         prop_assert_eq!(names, expected);
         prop_assert_eq!(Table(&bytes).check(), Ok(()));
+        let names: [Vec<u8>; 3] = std::array::from_fn(|at| {
+            members.get(3 - at).map_or(b"another".to_vec(), |(name, _)| name.clone())
+        });
+        let one_by_one = names.each_ref().map(|name| Table(&bytes).get(name).unwrap());
+        if names[0] != names[1] && names[1] != names[2] && names[0] != names[2] {
+            prop_assert_eq!(Table(&bytes).find(names.each_ref().map(|name| &name[..])), Ok(one_by_one));
+        }
         for (name, _) in &members {
             let first = members.iter().find(|(n, _)| n == name).unwrap();
             let found = Table(&bytes).get(name).unwrap().unwrap();

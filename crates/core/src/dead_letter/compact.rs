@@ -26,41 +26,71 @@ pub(super) struct Compact<'a> {
     pub(super) first: [&'a [u8]; 3],
 }
 
-/// A private history that is a table, as a string. `None`: it has to stay a table.
-pub(super) fn write(table: Table<'_>) -> Option<Vec<u8>> {
-    let value = |name: &[u8]| table.get(name).ok().flatten();
-    let first = X_FIRST_DEATH.map(|name| value(name).and_then(Value::as_longstr));
-    let [Some(reason), Some(queue), Some(exchange)] = first else {
-        return None;
-    };
-    let first = [reason, queue, exchange];
-    let x_death = value(X_DEATH)?.as_array()?;
-    let (mut lines, mut oldest) = (Vec::new(), None);
+/// The private history of these headers, as a string. `None`: it has to be a table, or there is none.
+pub(super) fn write(headers: Table<'_>) -> Option<Vec<u8>> {
+    let [reason, queue, exchange] = X_FIRST_DEATH;
+    let [x_death, first @ ..] = headers.find([X_DEATH, reason, queue, exchange]).ok()?;
+    let [reason, queue, exchange] = first.map(|value| value.and_then(Value::as_longstr));
+    let first = [reason?, queue?, exchange?];
+    let x_death = x_death?.as_array()?;
+    let mut lines = Vec::with_capacity(x_death.0.len());
+    let (mut oldest, mut number) = (None, 0);
     for entry in x_death.values() {
-        let entry = entry.ok()?.as_table()?;
-        let text = |name: &[u8]| entry.get(name).ok()??.as_longstr();
-        let count = entry.get(b"count").ok()??.as_integer()?;
-        let time = entry.get(b"time").ok()??.as_timestamp()?;
-        let [reason, queue, exchange] = [text(b"reason")?, text(b"queue")?, text(b"exchange")?];
-        let (count, time) = (count.to_string(), time.to_string());
-        let expiration = text(b"original-expiration").unwrap_or_default();
-        let (count, time) = (count.as_bytes(), time.as_bytes());
-        let mut line = vec![count, reason, queue, time, exchange, expiration];
-        for key in entry.get(b"routing-keys").ok()??.as_array()?.values() {
-            line.push(key.ok()?.as_longstr()?);
-        }
         lines.push(b'\n');
-        lines.extend(line.join(&b'|'));
-        oldest = Some([reason, queue, exchange]);
+        oldest = Some(write_line(entry.ok()?.as_table()?, &mut lines)?);
+        number += 1;
     }
-    let mut out = VERSION.to_vec();
-    if oldest != Some(first) {
-        out.extend(first.join(&b'|'));
+    let head = match oldest? == first {
+        true => Vec::new(),
+        false => first.join(&b'|'),
+    };
+    let is_sound = number <= history::MOST_READ && [0, 2].contains(&marks(&head));
+    is_sound.then(|| [VERSION, &head, &lines].concat())
+}
+
+/// Returns reason, queue and exchange. `None`: not all is as [`NewDeath::fields`] writes it.
+fn write_line<'a>(entry: Table<'a>, line: &mut Vec<u8>) -> Option<[&'a [u8]; 3]> {
+    let mut fields = entry.fields().peekable();
+    let first = fields.peek()?.as_ref().ok()?;
+    let expires = first.name == b"original-expiration";
+    let mut value = |name: &[u8], tag| {
+        let field = fields.next()?.ok()?;
+        (field.name == name && field.value.tag == tag).then_some(field.value)
+    };
+    let expiration = match expires {
+        true => value(b"original-expiration", b'S')?.data,
+        false => b"",
+    };
+    let count = value(b"count", b'l')?.as_integer()?;
+    let reason = value(b"reason", b'S')?.data;
+    let queue = value(b"queue", b'S')?.data;
+    let time = value(b"time", b'T')?.as_timestamp()?;
+    let exchange = value(b"exchange", b'S')?.data;
+    let routing_keys = value(b"routing-keys", b'A')?.as_array()?;
+    if fields.next().is_some() || expires && expiration.is_empty() {
+        return None;
     }
-    out.extend(lines);
-    let back = read(&out)?;
-    let same = back.x_death().as_array().0 == x_death.0 && back.first == first;
-    same.then_some(out)
+    line.extend_from_slice(count.to_string().as_bytes());
+    let (begins, mut parts) = (line.len(), 0);
+    let mut put = |part: &[u8]| {
+        line.push(b'|');
+        line.extend_from_slice(part);
+        parts += 1;
+    };
+    put(reason);
+    put(queue);
+    put(time.to_string().as_bytes());
+    put(exchange);
+    put(expiration);
+    for key in routing_keys.values() {
+        put(key.ok()?.as_longstr()?);
+    }
+    (marks(line.get(begins..)?) == parts).then_some([reason, queue, exchange])
+}
+
+/// How many octets of a text would divide it.
+fn marks(text: &[u8]) -> usize {
+    memchr::memchr2_iter(b'|', b'\n', text).count()
 }
 
 /// `None`: it is not of this version, or not what [`write()`] writes.

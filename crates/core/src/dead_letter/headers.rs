@@ -22,6 +22,9 @@ pub(super) const BCC: &[u8] = b"BCC";
 /// Added by a quorum queue to its deliveries: not copied (S3.6).
 pub(super) const OF_THE_QUEUE: [&[u8]; 2] = [b"x-delivery-count", b"x-acquired-count"];
 
+/// In bytes, enough for what most dead letters get.
+const ROOM: usize = 512;
+
 /// Edits by header name. Few, so a linear search per header is fast.
 #[derive(Debug)]
 pub(super) struct HeaderEdit<'a> {
@@ -95,7 +98,7 @@ impl Default for HeaderEdit<'_> {
     fn default() -> Self {
         HeaderEdit {
             changes: Vec::with_capacity(16),
-            members: TableBuilder::default(),
+            members: TableBuilder::with_capacity(ROOM),
         }
     }
 }
@@ -111,10 +114,6 @@ impl<'a> HeaderEdit<'a> {
 
     pub(super) fn long(&mut self, name: &'a [u8], value: i64) {
         self.set(name, |member| member.long(name, value));
-    }
-
-    pub(super) fn void(&mut self, name: &'a [u8]) {
-        self.set(name, |member| member.void(name));
     }
 
     pub(super) fn array(&mut self, name: &'a [u8], value: &ArrayBuilder) {

@@ -16,6 +16,9 @@ use super::headers::longstrs;
 /// a frame.
 pub(super) const MOST_READ: usize = 100_000;
 
+/// Room for the fields of most entries.
+const ENTRY: usize = 256;
+
 /// Queue and reason identify an entry. Client-made entries may lack either; RabbitMQ compares them
 /// anyway.
 type Key<'a> = (Option<Word<'a>>, Option<Word<'a>>);
@@ -245,23 +248,27 @@ fn by_key<'a>(entries: &[Entry<'a>]) -> BTreeMap<Key<'a>, usize> {
 impl NewDeath<'_> {
     /// 3.x puts `original-expiration` last, 3.13 and 4.x first (S4.3).
     pub(super) fn fields(&self, dialect: Dialect, count: i64) -> Vec<u8> {
-        let mut expiration = TableBuilder::default();
-        if let Some(text) = self.original_expiration {
-            expiration.longstr(b"original-expiration", text);
+        let is_last = dialect == Dialect::V3;
+        let mut fields = TableBuilder::with_capacity(ENTRY);
+        let expires = |fields: &mut TableBuilder| {
+            if let Some(text) = self.original_expiration {
+                fields.longstr(b"original-expiration", text);
+            }
+        };
+        if !is_last {
+            expires(&mut fields);
         }
-        let mut event = TableBuilder::default();
-        event
+        fields
             .long(b"count", count)
             .longstr(b"reason", self.reason)
             .longstr(b"queue", self.queue)
             .timestamp(b"time", self.time)
             .longstr(b"exchange", self.exchange)
             .array(b"routing-keys", &longstrs(self.routing_keys));
-        let (expiration, event) = (expiration.finish(), event.finish());
-        match dialect {
-            Dialect::V3 => [event, expiration].concat(),
-            Dialect::V3_13 | Dialect::V4 => [expiration, event].concat(),
+        if is_last {
+            expires(&mut fields);
         }
+        fields.finish()
     }
 }
 

@@ -34,22 +34,12 @@ pub struct Parked<'a> {
 pub fn prove(properties: &[u8], own_user: &[u8], parked: Option<Parked<'_>>) -> Option<Bytes> {
     let parsed = Properties::parse(properties).ok()?;
     let before = proven(&parsed, own_user);
-    let original = match before {
-        Some(Original(user)) => user,
-        None => parsed.get(Property::UserId),
-    };
     let mut edit = says(parked);
-    match original {
-        Some(user) => edit.longstr(USER_ID, user),
-        None => edit.void(USER_ID),
-    }
+    edit.value(USER_ID, &original(&parsed, own_user).value());
     let table = Table(parsed.headers().unwrap_or_default());
-    let claims = |name: &[u8]| {
-        [USER_ID, PARKED_EXCHANGE, PARKED_CAUSE].contains(&name)
-            || name == RETRY && before.is_none()
-    };
+    let goes = |name: &[u8]| claims(name) || name == RETRY && before.is_none();
     Some(parsed.edit(&Edit {
-        headers: Change::Set(edit.apply(table, |name| !claims(name)).ok()?),
+        headers: Change::Set(edit.apply(table, |name| !goes(name)).ok()?),
         expiration: expiration(parked),
         user_id: Change::Set(own_user.to_vec()),
         ..Edit::default()
@@ -61,7 +51,6 @@ pub fn unproven(properties: &[u8], own_user: &[u8], parked: Parked<'_>) -> Optio
     let parsed = Properties::parse(properties).ok()?;
     let user_id = proven(&parsed, own_user).map_or(Change::Keep, Original::put_back);
     let table = Table(parsed.headers().unwrap_or_default());
-    let claims = |name: &[u8]| [USER_ID, PARKED_EXCHANGE, PARKED_CAUSE].contains(&name);
     let headers = says(Some(parked)).apply(table, |name| !claims(name)).ok()?;
     Some(parsed.edit(&Edit {
         headers: Change::Set(headers),
@@ -85,6 +74,17 @@ pub fn proven<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<Origin
     }
 }
 
+/// The user-id that hides behind the proof, or would.
+pub(super) fn original<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Original<'a> {
+    let proven = proven(properties, own_user);
+    proven.unwrap_or_else(|| Original(properties.get(Property::UserId)))
+}
+
+/// Headers that count only as the proxy has just written them.
+pub(super) fn claims(name: &[u8]) -> bool {
+    [USER_ID, PARKED_EXCHANGE, PARKED_CAUSE].contains(&name)
+}
+
 /// Nothing expires in the parking queue. Dead letters have no TTL, but returning messages may.
 fn expiration(parked: Option<Parked<'_>>) -> Change {
     match parked {
@@ -104,7 +104,16 @@ fn says(parked: Option<Parked<'_>>) -> HeaderEdit<'static> {
 
 // === impl Original ===
 
-impl Original<'_> {
+impl<'a> Original<'a> {
+    /// For [`USER_ID`].
+    pub(super) fn value(self) -> Value<'a> {
+        let none = Value {
+            tag: b'V',
+            data: &[],
+        };
+        self.0.map_or(none, Value::longstr)
+    }
+
     pub fn put_back(self) -> Change {
         self.0
             .map_or(Change::Remove, |user| Change::Set(user.to_vec()))

@@ -88,8 +88,7 @@ pub(super) fn copy(
     forget: bool,
     form: HistoryForm,
 ) -> Result<Option<TableBuilder>, Malformed> {
-    let mut copy = TableBuilder::with_capacity(headers.0.len());
-    let mut member = TableBuilder::default();
+    let (mut member, mut copy) = (TableBuilder::default(), TableBuilder::default());
     if forget {
         let Some(entries) = headers.get(X_DEATH)?.and_then(Value::as_array) else {
             return Ok(None);
@@ -104,6 +103,14 @@ pub(super) fn copy(
         member.table(HISTORY, &copy);
         return Ok(Some(member));
     }
+    let text = match form {
+        HistoryForm::Table => None,
+        HistoryForm::Compact => compact::write(headers),
+    };
+    if let Some(text) = text {
+        member.longstr(HISTORY, &text);
+        return Ok(Some(member));
+    }
     let mut seen = [false; 4];
     for field in headers.fields() {
         let field = field?;
@@ -114,20 +121,12 @@ pub(super) fn copy(
             }
         }
     }
-    let text = match form {
-        HistoryForm::Table => None,
-        HistoryForm::Compact => compact::write(copy.as_table()),
-    };
-    match text {
-        Some(text) => member.longstr(HISTORY, &text),
-        None => member.table(HISTORY, &copy),
-    };
+    member.table(HISTORY, &copy);
     Ok(seen[0].then_some(member))
 }
 
 fn first_death<'a>(table: Table<'a>) -> Result<[Option<Value<'a>>; 3], Malformed> {
-    let [reason, queue, exchange] = X_FIRST_DEATH;
-    Ok([table.get(reason)?, table.get(queue)?, table.get(exchange)?])
+    table.find(X_FIRST_DEATH)
 }
 
 fn number_of(entries: Array<'_>) -> i64 {
@@ -249,9 +248,12 @@ fn as_the_broker_reads<'a>(
 
 impl<'a> Whole<'a> {
     fn record(&mut self, dialect: Dialect, death: NewDeath<'a>) {
-        for list in [&mut self.entries, &mut self.since] {
-            *list = history::record(dialect, std::mem::take(list), death);
-        }
+        let is_all = self.since == self.entries;
+        self.entries = history::record(dialect, std::mem::take(&mut self.entries), death);
+        self.since = match is_all {
+            true => self.entries.clone(),
+            false => history::record(dialect, std::mem::take(&mut self.since), death),
+        };
     }
 
     pub(super) fn of_the_broker(&self) -> &[Entry<'a>] {

@@ -20,27 +20,9 @@ use super::headers::{self, HeaderEdit, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH, X_L
 use super::private::{self, HISTORY, RETRY, USER_ID};
 use super::proof::{self, Original};
 use super::retries::Attempts;
-use super::{Dialect, Lookup, Rules, Target, history, remembered};
+use super::{Dialect, Lookup, Rules, history, remembered};
 
-const QUEUE: &[u8] = b"queue";
-const EXCHANGE: &[u8] = b"exchange";
-const ROUTING_KEY: &[u8] = b"routing-key";
-const ALL: &[u8] = b"all";
-const FAILED: &[u8] = b"failed";
-const CC_COUNTS: &[u8] = b"cc";
-const DIES_WHEN_FULL: &[u8] = b"dies-when-full";
-const EXPIRATION: &[u8] = b"expiration";
-const DEADLINE: &[u8] = b"deadline";
-const DUE: &[u8] = b"due";
-const PRIORITY: &[u8] = b"priority";
-const DEATHS: &[u8] = b"deaths";
-const BY_EXCHANGE: &[u8] = b"by-exchange";
-const FORGOTTEN: &[u8] = b"forgotten";
-const NO_TARGET: &[u8] = b"no-target";
-const TARGET_EXCHANGE: &[u8] = b"dead-letter-exchange";
-const TARGET_KEY: &[u8] = b"dead-letter-routing-key";
-const TARGET_AT_LEAST_ONCE: &[u8] = b"at-least-once";
-const DIED: &[u8] = b"died";
+mod table;
 
 #[derive(Clone, Debug)]
 pub struct Retry<'a> {
@@ -78,47 +60,19 @@ pub struct Away<'a> {
 /// Reads the table, if the proxy published it. `None`: not delayed and not returned, as far as can
 /// be proven.
 pub fn read<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<(Retry<'a>, Original<'a>)> {
-    let original = proof::proven(properties, own_user)?;
-    let table = table(properties)?;
-    let value = |name: &[u8]| table.get(name).ok().flatten();
-    let text = |name: &[u8]| value(name).and_then(Value::as_longstr);
-    let name = |name: &[u8]| text(name).and_then(ShortStr::copy);
-    let number = |name: &[u8]| value(name)?.as_integer()?.try_into().ok();
-    let is = |name: &[u8]| value(name).is_some();
-    let away = match (value(DEATHS).and_then(Value::as_table), number(DUE)) {
-        (Some(deaths), Some(due)) => Some(Away {
-            due: Wall(due),
-            priority: number(PRIORITY).and_then(|priority| priority.try_into().ok()),
-            deaths,
-            by_exchange: is(BY_EXCHANGE),
-            forgotten: is(FORGOTTEN),
-            target: match name(TARGET_EXCHANGE) {
-                Some(exchange) => Lookup::Target(Target {
-                    exchange,
-                    routing_key: name(TARGET_KEY),
-                    at_least_once: is(TARGET_AT_LEAST_ONCE),
-                }),
-                None if is(NO_TARGET) => Lookup::NoExchange,
-                None => Lookup::Unknown,
-            },
-        }),
-        _ => None,
-    };
-    let retry = Retry {
-        queue: name(QUEUE)?,
-        exchange: name(EXCHANGE)?,
-        routing_key: name(ROUTING_KEY)?,
-        attempts: Attempts {
-            all: number(ALL)?,
-            failed: number(FAILED)?,
-        },
-        cc_counts: is(CC_COUNTS),
-        dies_when_full: is(DIES_WHEN_FULL),
-        expiration: text(EXPIRATION),
-        deadline: number(DEADLINE).map(Wall),
-        away,
-    };
+    let (retry, original, _) = read_all(properties, own_user)?;
     Some((retry, original))
+}
+
+/// With the number of its deaths at its return.
+fn read_all<'a>(
+    properties: &Properties<'a>,
+    own_user: &[u8],
+) -> Option<(Retry<'a>, Original<'a>, Option<i64>)> {
+    let original = proof::proven(properties, own_user)?;
+    let table = Table(properties.headers()?).get(RETRY).ok()??.as_table()?;
+    let (retry, died) = table::read(table)?;
+    Some((retry, original, died))
 }
 
 /// For a message that came back to that queue, and has not died since.
@@ -150,22 +104,12 @@ fn came_back<'a>(
     own_user: &[u8],
     since: i64,
 ) -> Option<(Retry<'a>, Original<'a>)> {
-    let (retry, original) = read(properties, own_user)?;
+    let (retry, original, died) = read_all(properties, own_user)?;
     let is_here = retry.queue.as_bytes() == queue && retry.away.is_none();
-    let died = table(properties)?
-        .get(DIED)
-        .ok()?
-        .and_then(Value::as_integer);
     let now = deaths_of(Table(properties.headers()?)).ok()?;
     // A proxy of an earlier version did not write down how often the message had died.
     let as_then = died.is_none_or(|died| now <= died.saturating_add(since));
     (is_here && as_then).then_some((retry, original))
-}
-
-fn table<'a>(properties: &Properties<'a>) -> Option<Table<'a>> {
-    let table = Table(properties.headers()?).get(RETRY).ok()??.as_table()?;
-    table.check().ok()?;
-    Some(table)
 }
 
 fn deaths_of(headers: Table<'_>) -> Result<i64, Malformed> {
@@ -191,87 +135,38 @@ impl Retry<'_> {
         if let Some(shown) = table.get(headers::CC)? {
             edit.value(private::CC, &shown);
         }
-        let acts = |name: &[u8]| {
-            is_the_brokers(name) || [headers::CC, headers::BCC, HISTORY].contains(&name)
+        edit.value(USER_ID, &proof::original(&properties, own_user).value());
+        edit.table(RETRY, &self.write(self.away.as_ref()));
+        let goes = |name: &[u8]| {
+            is_the_brokers(name)
+                || proof::claims(name)
+                || [headers::CC, headers::BCC, HISTORY, RETRY].contains(&name)
         };
-        let headers = edit.apply(table, |name| !acts(name))?;
-        let without = properties.edit(&Edit {
+        let headers = edit.apply(table, |name| !goes(name))?;
+        Ok(content.with_properties(properties.edit(&Edit {
             headers: Change::Set(headers),
             priority: Change::Remove,
             expiration: Change::Remove,
-            ..Edit::default()
-        });
-        let properties = proof::prove(&without, own_user, None).ok_or(Malformed)?;
-        Ok(content.with_properties(self.written_into(&properties)?))
+            user_id: Change::Set(own_user.to_vec()),
+        })))
     }
 
+    /// Back in its queue.
     pub(super) fn written_into(&self, properties: &[u8]) -> Result<bytes::Bytes, Malformed> {
         let parsed = Properties::parse(properties)?;
         let headers = Table(parsed.headers().unwrap_or_default());
-        let mut table = self.write();
-        if self.away.is_none() {
-            table.long(DIED, deaths_of(headers)?);
-        }
+        let table = self.write_back(headers)?;
         let mut edit = HeaderEdit::default();
         edit.table(RETRY, &table);
         let headers = edit.apply(headers, |_| true)?;
         Ok(parsed.with_headers(headers))
     }
 
-    fn write(&self) -> TableBuilder {
-        let mut table = TableBuilder::default();
-        table
-            .longstr(QUEUE, &self.queue)
-            .longstr(EXCHANGE, &self.exchange)
-            .longstr(ROUTING_KEY, &self.routing_key)
-            .long(ALL, long(self.attempts.all))
-            .long(FAILED, long(self.attempts.failed));
-        if self.cc_counts {
-            table.void(CC_COUNTS);
-        }
-        if self.dies_when_full {
-            table.void(DIES_WHEN_FULL);
-        }
-        if let Some(expiration) = self.expiration {
-            table.longstr(EXPIRATION, expiration);
-        }
-        if let Some(deadline) = self.deadline {
-            table.long(DEADLINE, long(deadline.0));
-        }
-        let Some(away) = &self.away else {
-            return table;
-        };
-        let mut deaths = TableBuilder::default();
-        deaths.members(away.deaths.0);
-        table.long(DUE, long(away.due.0)).table(DEATHS, &deaths);
-        if let Some(priority) = away.priority {
-            table.long(PRIORITY, priority.into());
-        }
-        let (target, no_target) = match &away.target {
-            Lookup::Target(target) => (Some(target), false),
-            Lookup::NoExchange => (None, true),
-            Lookup::KeyUnknown | Lookup::Unknown => (None, false),
-        };
-        if let Some(target) = target {
-            table.longstr(TARGET_EXCHANGE, &target.exchange);
-            if let Some(key) = &target.routing_key {
-                table.longstr(TARGET_KEY, key);
-            }
-        }
-        for (name, is) in [
-            (BY_EXCHANGE, away.by_exchange),
-            (FORGOTTEN, away.forgotten),
-            (NO_TARGET, no_target),
-            (
-                TARGET_AT_LEAST_ONCE,
-                target.is_some_and(|it| it.at_least_once),
-            ),
-        ] {
-            if is {
-                table.void(name);
-            }
-        }
-        table
+    /// `headers`: those that it has then.
+    fn write_back(&self, headers: Table<'_>) -> Result<TableBuilder, Malformed> {
+        let mut table = self.write(None);
+        table.long(table::DIED, deaths_of(headers)?);
+        Ok(table)
     }
 
     /// The message before its first delay, except its number of deliveries.
@@ -281,7 +176,7 @@ impl Retry<'_> {
     pub fn before(&self, content: &Content, original: Original<'_>) -> Result<Content, Malformed> {
         let properties = Properties::parse(&content.properties)?;
         let table = Table(properties.headers().unwrap_or_default());
-        let headers = self.headers_before(table)?;
+        let headers = self.headers_before(self.edit_before(table)?, table)?;
         Ok(content.with_properties(self.put_back(&properties, headers, original)))
     }
 
@@ -296,25 +191,24 @@ impl Retry<'_> {
         original: Original<'_>,
         acquired: bool,
     ) -> Result<bytes::Bytes, Malformed> {
-        let headers = self.headers_before(Table(properties.headers().unwrap_or_default()))?;
-        let table = Table(&headers);
+        let table = Table(properties.headers().unwrap_or_default());
         let of_the_queue = native_attempts(table, acquired)?;
         let Attempts { all, failed } = self.attempts.plus(of_the_queue);
         let counts = match acquired {
             true => [failed, all],
             false => [all, 0],
         };
-        let mut edit = HeaderEdit::default();
+        let mut edit = self.edit_before(table)?;
         for (name, count) in OF_THE_QUEUE.into_iter().zip(counts) {
             if count > 0 {
                 edit.long(name, long(count));
             }
         }
-        let headers = edit.apply(table, |_| true)?;
+        let headers = self.headers_before(edit, table)?;
         Ok(self.put_back(properties, headers, original))
     }
 
-    fn headers_before(&self, table: Table<'_>) -> Result<Vec<u8>, Malformed> {
+    fn edit_before<'t>(&self, table: Table<'t>) -> Result<HeaderEdit<'t>, Malformed> {
         let mut edit = HeaderEdit::default();
         edit.remove(RETRY);
         edit.remove(USER_ID);
@@ -323,6 +217,10 @@ impl Retry<'_> {
             edit.remove(private::CC);
             edit.value(headers::CC, shown);
         }
+        Ok(edit)
+    }
+
+    fn headers_before(&self, edit: HeaderEdit<'_>, table: Table<'_>) -> Result<Vec<u8>, Malformed> {
         let Some(away) = &self.away else {
             return edit.apply(table, |_| true);
         };
@@ -343,13 +241,18 @@ impl Retry<'_> {
                 true => Change::Remove,
                 false => Change::Set(headers),
             },
-            priority: match &self.away {
-                Some(away) => set(away.priority.map(|priority| vec![priority])),
-                None => Change::Keep,
-            },
+            priority: self.priority_before(),
             expiration: set(self.expiration.map(<[u8]>::to_vec)),
             user_id: original.put_back(),
         })
+    }
+
+    fn priority_before(&self) -> Change {
+        match self.away.as_ref().map(|away| away.priority) {
+            Some(Some(priority)) => Change::Set(vec![priority]),
+            Some(None) => Change::Remove,
+            None => Change::Keep,
+        }
     }
 
     /// The message for its own queue: with the proof, its table, and deaths that the broker
@@ -365,38 +268,37 @@ impl Retry<'_> {
         own_user: &[u8],
         now: Wall,
     ) -> Result<Content, Malformed> {
-        let before = self.before(content, original)?;
-        let parsed = Properties::parse(&before.properties)?;
+        let parsed = Properties::parse(&content.properties)?;
         let table = Table(parsed.headers().unwrap_or_default());
+        let mut headers = self.headers_before(self.edit_before(table)?, table)?;
         let is = |of: fn(&Away<'_>) -> bool| self.away.as_ref().is_some_and(of);
-        let by_exchange = is(|away| away.by_exchange);
-        let mut edit = HeaderEdit::default();
-        let cc = table.get(headers::CC)?.filter(|_| !by_exchange);
-        if let Some(shown) = &cc {
+        if !is(|away| away.by_exchange)
+            && let Some(shown) = Table(&headers).get(headers::CC)?
+        {
+            let mut edit = HeaderEdit::default();
             edit.remove(headers::CC);
-            edit.value(private::CC, shown);
+            edit.value(private::CC, &shown);
+            headers = edit.apply(Table(&headers), |_| true)?;
         }
-        let mut fields = edit.apply(table, |_| true)?;
         if rules.dialect != Dialect::V3 {
-            fields = remembered::remember(fields, is(|away| away.forgotten), rules.history_form)?;
+            headers = remembered::remember(headers, is(|away| away.forgotten), rules.history_form)?;
         }
+        let retry = self.write_back(Table(&headers))?;
+        let mut headers = TableBuilder::onto(headers);
+        headers
+            .value(USER_ID, &original.value())
+            .table(RETRY, &retry);
         let rest = |deadline: Wall| now.until(deadline).as_millis().to_string().into_bytes();
-        let properties = parsed.edit(&Edit {
-            headers: match fields.is_empty() {
-                true => Change::Remove,
-                false => Change::Set(fields),
-            },
-            expiration: self
-                .deadline
-                .map_or(Change::Remove, |deadline| Change::Set(rest(deadline))),
-            ..Edit::default()
-        });
-        let properties = proof::prove(&properties, own_user, None).ok_or(Malformed)?;
-        let retry = Retry {
-            away: None,
-            ..self.clone()
-        };
-        Ok(content.with_properties(retry.written_into(&properties)?))
+        Ok(content.with_properties(
+            parsed.edit(&Edit {
+                headers: Change::Set(headers.finish()),
+                priority: self.priority_before(),
+                expiration: self
+                    .deadline
+                    .map_or(Change::Remove, |deadline| Change::Set(rest(deadline))),
+                user_id: Change::Set(own_user.to_vec()),
+            }),
+        ))
     }
 }
 
