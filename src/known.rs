@@ -124,8 +124,11 @@ impl Known {
     }
 
     pub fn hear(&self, vhost: &Vhost, at: Wall, dead: &Arc<DeadLetter>) {
-        self.recent
-            .send_modify(|recent| recent.add(vhost, at, dead.clone()));
+        self.recent.send_if_modified(|recent| {
+            recent.add(vhost, at, dead.clone());
+            // Who subscribes from now on sees it before it waits.
+            self.recent.receiver_count() > 0
+        });
         let DeadLetter {
             exchange,
             routing_key,
