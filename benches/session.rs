@@ -110,6 +110,7 @@ impl Bench {
             retained: Budget::new(1 << 20),
             catalogue: Default::default(),
             channel_limits: Default::default(),
+            delays: Default::default(),
             limits: LiveLimits::new(limits()),
         };
         let mut bench = Bench {

@@ -21,6 +21,7 @@ use crate::net::ports::At;
 use crate::net::proxy_protocol::{Told, Trusted};
 use crate::objects::Names;
 use crate::publisher::OnUnroutable;
+use crate::registry::delayed_exchanges::DelayHeader;
 use crate::registry::lenient::Lenient;
 use crate::registry::policy::{Definition, Mode, Policy};
 use crate::tls;
@@ -70,6 +71,7 @@ pub struct Config {
     pub names: Names,
     pub mode: Mode,
     pub lenient: Lenient,
+    pub delayed_publish: Vec<DelayHeader>,
     #[serde(serialize_with = "none_as_empty")]
     pub on_dead_letter: Option<HttpUrl>,
     pub history: History,

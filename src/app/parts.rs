@@ -24,6 +24,7 @@ use crate::net::walks::Walker;
 use crate::own_user::OwnUser;
 use crate::publisher;
 use crate::recorder;
+use crate::registry::delayed_exchanges::DelayedPublish;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Policies;
 use crate::session;
@@ -41,6 +42,7 @@ pub(super) fn session(config: &Config) -> session::Settings {
         names: config.names.clone(),
         user: login(config).user,
         policies: LivePolicies::new(Policies::new(config.reloadable.policies.clone())),
+        delays: DelayedPublish::of(&config.delayed_publish),
         rules: rules(config),
         retained: Budget::new(config.reloadable.retained_bytes),
         catalogue: Default::default(),

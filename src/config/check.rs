@@ -51,6 +51,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         names: c.get("prefix", prefix),
         mode: c.get("mode", word),
         lenient: Lenient::new(c.list("lenient", lenient)),
+        delayed_publish: c.list("delayed-publish", word),
         on_dead_letter: c.get_secret("on-dead-letter", hook_url),
         history: c.get("history", word),
         on_unroutable: c.get("on-unroutable", word),

@@ -23,6 +23,8 @@ use crate::net::nodes::Address;
 use crate::net::proxy_protocol::BadHeader;
 use crate::tls::words::Failure;
 
+mod published;
+
 #[derive(Debug)]
 pub struct Reporter {
     metrics: Metrics,
@@ -108,6 +110,7 @@ impl Reporter {
                 delay,
                 outcome,
             } => self.retried(queue, *delay, *outcome),
+            Event::Published { delay, outcome } => self.published(*delay, *outcome),
             Event::CameBack { queue } => {
                 self.count_retry(queue, "returned");
                 trace!(%queue, "message is back in its queue");

@@ -101,6 +101,8 @@ facts! {
     POISON ERROR Minutely "dead letter not published";
     QUEUE_FULL WARN Minutely "a message that comes back finds no room in its queue: it waits, and is not counted";
     NOT_DELAYED WARN Minutely "a message could not be published to its delay queue: it stays unsettled, or is parked if it had waited in a delay queue before";
+    PUBLISH_NOT_DELAYED "publish_not_delayed" WARN Minutely "a publish could not be published to its delay queue: a client with confirms gets a nack";
+    PUBLISH_ASTRAY "publish_astray" WARN Minutely "a delayed publish did not reach a queue when it was due";
     DELIVERY_TIME_DROPPED "delivery_time_dropped" WARN Minutely "a message goes on without its x-opt-delivery-time, which is more than 100 years ahead";
     INTERNAL_EXCHANGE "internal_exchange" INFO Minutely "the dead-letter exchange is internal: it is reached over a bridge";
     CLOSES_CONNECTION "closes_connection" WARN Minutely "dead letters to this target close the connection: they are tried alone on a connection of their own, and parked after give-up-after";

@@ -109,6 +109,7 @@ impl Driver {
             retained: budget.clone(),
             catalogue: Default::default(),
             channel_limits: Default::default(),
+            delays: Default::default(),
             limits: LiveLimits::new(limits()),
         };
         Driver {

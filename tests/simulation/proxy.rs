@@ -136,6 +136,7 @@ impl Proxy {
             retained: Budget::new(settings.retained * 2),
             catalogue: Default::default(),
             channel_limits: Default::default(),
+            delays: Default::default(),
             limits: limits.clone(),
         };
         let opened = Arc::new(Mutex::new(None));

@@ -9,3 +9,4 @@ pub const RESOURCE_LOCKED: u16 = 405;
 pub const PRECONDITION_FAILED: u16 = 406;
 pub const INTERNAL_ERROR: u16 = 541;
 pub const NOT_ALLOWED: u16 = 530;
+pub const NOT_IMPLEMENTED: u16 = 540;

@@ -14,6 +14,7 @@ mod bridge;
 mod compact;
 pub mod copy_id;
 mod cycle;
+pub mod delayed;
 pub mod delivery_time;
 mod disposal;
 pub mod edited;

@@ -25,6 +25,7 @@ pub mod broker_policy;
 pub mod catalogue;
 pub mod channel_limits;
 pub mod declared;
+pub mod delayed_exchanges;
 pub mod existing_delays;
 pub mod generated;
 pub mod handling;

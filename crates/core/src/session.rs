@@ -5,9 +5,12 @@
 
 mod again;
 mod channel;
+mod confirms;
 mod contents;
 mod decide;
 mod declares;
+mod delayed_exchange;
+mod delays;
 mod external;
 mod facts;
 mod frames;
@@ -41,16 +44,18 @@ mod verdicts;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::dead_letter::RuleSettings;
 use crate::machine::{Budget, Event, Flow, Leg, LiveLimits, Machine, Mono, Now};
 use crate::objects::Names;
 use crate::registry::Registry;
 use crate::registry::catalogue::Catalogue;
 use crate::registry::channel_limits::ChannelLimits;
+use crate::registry::delayed_exchanges::DelayedPublish;
 use crate::registry::lenient::Lenient;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Mode;
@@ -87,6 +92,7 @@ pub struct Settings {
     /// (`dead_letter::proof`).
     pub user: ShortStr,
     pub policies: LivePolicies,
+    pub delays: DelayedPublish,
     pub rules: RuleSettings,
     pub retained: Budget,
     pub catalogue: Catalogue,
@@ -104,6 +110,8 @@ pub struct Session {
     ledger: Ledger,
     registry: Registry,
     exchanges: Exchanges,
+    /// Publishes that may be delayed, whose contents are not complete.
+    open_publishes: BTreeMap<ChannelId, delays::Open>,
     declares: Declares,
     /// A queue is being made anew.
     swap: Option<Box<Swapping>>,
@@ -169,6 +177,7 @@ impl Session {
             ledger: Ledger::new(&settings),
             registry: Registry::new(settings.catalogue.clone(), limits.max_queues_per_connection),
             exchanges: Exchanges::default(),
+            open_publishes: BTreeMap::new(),
             declares: Declares::default(),
             swap: None,
             settings: settings.clone(),
@@ -248,7 +257,14 @@ impl Session {
         let open = |channel| self.channels.get(&channel).filter(|state| !state.closing);
         let over = match self.transit.pause.hold() {
             None => false,
-            Some(Hold::Withheld(on)) => !await_rejects(&self.channels, on),
+            Some(Hold::Withheld(on)) => {
+                !await_rejects(&self.channels, on)
+                    && (on.is_some() || self.ledger.publishes.is_empty())
+            }
+            Some(Hold::Confirms(channel)) => {
+                let confirms = open(channel).and_then(|state| state.confirms.as_ref());
+                confirms.is_none_or(|confirms| !confirms.is_full())
+            }
             Some(Hold::Answers(channel)) => open(channel).is_none_or(|state| state.due.is_empty()),
             Some(Hold::Commit(channel)) => open(channel).is_none(),
             Some(Hold::Tickets) => !self.ledger.is_full(),
@@ -262,6 +278,9 @@ impl Session {
         if over {
             self.transit.pause.end();
         }
+        self.ledger
+            .publishes
+            .confirm(&mut self.channels, &self.transit, turn);
         self.leave_when_settled(turn);
         if self.swap.is_some() {
             self.tell_of_swap(turn);

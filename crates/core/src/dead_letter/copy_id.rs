@@ -44,7 +44,11 @@ impl CopyIds {
     pub fn put(&mut self, publication: &mut Publication, frame_max: usize) {
         let is_death = match publication.purpose {
             Purpose::Death | Purpose::Park(_) => true,
-            Purpose::Delay(_) | Purpose::Return | Purpose::Unpark | Purpose::Redrive => false,
+            Purpose::Delay(_)
+            | Purpose::Publish
+            | Purpose::Return
+            | Purpose::Unpark
+            | Purpose::Redrive => false,
             Purpose::Tail => return,
         };
         let content = &mut publication.content;

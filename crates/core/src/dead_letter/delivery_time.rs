@@ -77,17 +77,20 @@ pub fn for_target(properties: &[u8], now: Wall) -> Option<ForTarget> {
     })
 }
 
+pub(super) fn is_too_far(value: Value<'_>, now: Wall) -> bool {
+    read(value) > now.after(MOST_AHEAD)
+}
+
 /// As RabbitMQ reads it (`annotate_delivery_time`): integer milliseconds, or a timestamp in
 /// seconds.
-fn is_too_far(value: Value<'_>, now: Wall) -> bool {
-    let millis = match value.as_timestamp() {
+pub(super) fn read(value: Value<'_>) -> Wall {
+    Wall(match value.as_timestamp() {
         Some(seconds) => Wall::of_seconds(seconds).0,
         None => value
             .as_integer()
             .and_then(|millis| millis.try_into().ok())
             .unwrap_or(0),
-    };
-    millis > now.after(MOST_AHEAD).0
+    })
 }
 
 /// Edits the headers if any has one of these names. Does not search nested tables.

@@ -26,6 +26,8 @@ const UNITS: [(u64, u64); 6] = [
     (86_400_000, 8),
 ];
 
+const SHORTEST: u64 = 10;
+
 /// By how much a delay may become longer: a part of it, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jitter(NonZeroU32);
@@ -37,6 +39,13 @@ pub fn next(delay: Duration) -> u64 {
     let mut steps = steps();
     let next = steps.find(|step| u128::from(*step) >= wanted);
     next.expect("seven days are on the grid")
+}
+
+/// The last delay of the grid that is not longer, in milliseconds; at least the first.
+pub(super) fn before(delay: Duration) -> u64 {
+    let most = delay.min(LONGEST_DELAY).as_millis();
+    let fits = |step: &u64| u128::from(*step) <= most;
+    steps().take_while(fits).last().unwrap_or(SHORTEST)
 }
 
 /// One of the delays of the grid from this delay to the longest that the jitter allows. `draw`

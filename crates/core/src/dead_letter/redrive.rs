@@ -323,6 +323,7 @@ impl<'a> Origin<'a> {
             attempts: Attempts::default(),
             cc_counts: !self.cc.is_empty(),
             dies_when_full: false,
+            delay: None,
             expiration,
             deadline: None,
             away: None,

@@ -9,6 +9,8 @@
 //! back. It counts only with the [`proof`], only in the queue that it names, and only until the message dies: what comes round to that queue as a
 //! dead letter comes as a new message.
 
+use std::time::Duration;
+
 use crate::amqp::content::Content;
 use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::ShortStr;
@@ -35,6 +37,8 @@ pub struct Retry<'a> {
     pub cc_counts: bool,
     /// A copy dies whenever the full queue refuses it: overflow `reject-publish-dlx`.
     pub dies_when_full: bool,
+    /// The whole delay of a publish, which has no queue; see `delayed`.
+    pub delay: Option<Duration>,
     pub expiration: Option<&'a [u8]>,
     /// End of its TTL, which began at the first returned delivery.
     pub deadline: Option<Wall>,
@@ -346,7 +350,7 @@ pub fn native_attempts(table: Table<'_>, acquired: bool) -> Result<Attempts, Mal
 
 /// Headers that the broker adds during a delay: the message dies in the delay queue, and may be
 /// delivered several times from the intake queue.
-fn is_the_brokers(name: &[u8]) -> bool {
+pub(super) fn is_the_brokers(name: &[u8]) -> bool {
     is_of_deaths(name) || OF_THE_QUEUE.contains(&name)
 }
 

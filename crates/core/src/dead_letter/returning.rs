@@ -9,6 +9,7 @@ use crate::amqp::properties::{Properties, Property};
 use crate::amqp::table::Table;
 use crate::machine::{Cause, Fallback, Publication, Purpose, Reason, Wall};
 
+use super::delayed;
 use super::disposal::{Disposal, dispose};
 use super::headers::X_DEATH;
 use super::history::{self, Entry};
@@ -143,6 +144,7 @@ fn away(
         attempts,
         cc_counts: !Keys::of_death(death, headers, &past, rules)?.cc.is_empty(),
         dies_when_full: of.dies_when_full,
+        delay: None,
         expiration,
         deadline,
         away: Some(Away {
@@ -160,7 +162,7 @@ fn away(
     };
     let content = retry.content(death.content, own_user)?;
     match delay.is_zero() {
-        false => Ok(delayed(death.queue, content, delay)),
+        false => Ok(to_delay(death.queue, content, delay)),
         true => {
             let properties = Properties::parse(&content.properties)?;
             let (retry, original) = retry::read(&properties, own_user).ok_or(Malformed)?;
@@ -195,7 +197,7 @@ pub fn away_again(of: &Publication, own_user: &[u8], now: Wall) -> Option<Public
         ..retry
     };
     let content = retry.content(&before, own_user).ok()?;
-    Some(delayed(&retry.queue, content, Duration::ZERO))
+    Some(to_delay(&retry.queue, content, Duration::ZERO))
 }
 
 /// The shorter one (S1.2).
@@ -224,6 +226,9 @@ pub fn come_back(
         true => Duration::ZERO,
         false => now.until(away.due),
     };
+    if let Some(delay) = retry.delay {
+        return delayed::came_out(content, &retry, original, (delay, rest), rules).ok();
+    }
     let is_over = retry.deadline.is_some_and(|deadline| deadline <= now);
     // Nothing is dropped because there was no target a while ago.
     let target = match &away.target {
@@ -232,7 +237,7 @@ pub fn come_back(
     };
     let disposal = if !rest.is_zero() {
         // It was in a queue with a shorter delay, as there may not be one for each.
-        Disposal::Retry(delayed(&queue, retry::again(content).ok()?, rest))
+        Disposal::Retry(to_delay(&queue, retry::again(content).ok()?, rest))
     } else if is_over && *target == Lookup::NoExchange {
         // As a queue without a dead-letter exchange lets go what expires in it.
         Disposal::Drop(Vec::new())
@@ -270,7 +275,7 @@ fn is_released(properties: &Properties<'_>, is_delay_queue: impl Fn(&[u8]) -> bo
 }
 
 /// To a delay queue, which the publisher chooses.
-fn delayed(queue: &ShortStr, content: Content, delay: Duration) -> Publication {
+pub(super) fn to_delay(queue: &ShortStr, content: Content, delay: Duration) -> Publication {
     Publication {
         exchange: ShortStr::EMPTY,
         routing_key: ShortStr::EMPTY,

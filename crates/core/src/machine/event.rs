@@ -76,6 +76,11 @@ pub enum Event {
         delay: Duration,
         outcome: Outcome,
     },
+    /// A client's publish: `delay` on its way into a delay queue, none when it is due.
+    Published {
+        delay: Option<Duration>,
+        outcome: Outcome,
+    },
     /// The outcome of a dead letter that an operator sends back.
     Redriven { queue: ShortStr, outcome: Outcome },
     /// A message is in its queue again after a retry.

@@ -35,9 +35,11 @@ pub struct Publication {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Death,
-    /// To a delay queue for this time, whatever exchange and key say: a client returned the
-    /// message.
+    /// To a delay queue for this time, whatever exchange and key say: a client returned or
+    /// published the message.
     Delay(Duration),
+    /// To where a client published it: its delay is over.
+    Publish,
     /// To its own queue: a delayed message is due.
     Return,
     /// A parked message to its target, if that accepts it now.

@@ -64,7 +64,11 @@ pub(super) fn leads_to<'a>(names: &Names, publication: &'a Publication) -> Optio
                 Some(_) | None => None,
             }
         }
-        Purpose::Death | Purpose::Delay(_) | Purpose::Tail | Purpose::Park(_) => None,
+        Purpose::Death
+        | Purpose::Publish
+        | Purpose::Delay(_)
+        | Purpose::Tail
+        | Purpose::Park(_) => None,
     }
 }
 

@@ -115,7 +115,11 @@ impl Item {
             && match self.publication.purpose {
                 Purpose::Delay(_) | Purpose::Return => true,
                 Purpose::Redrive => edits::is_proven(&self.publication.content, own_user),
-                Purpose::Death | Purpose::Unpark | Purpose::Tail | Purpose::Park(_) => false,
+                Purpose::Death
+                | Purpose::Publish
+                | Purpose::Unpark
+                | Purpose::Tail
+                | Purpose::Park(_) => false,
             }
     }
 

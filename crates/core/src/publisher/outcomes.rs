@@ -448,6 +448,16 @@ impl Publisher {
         fx.events.push(match (item.publication.purpose, outcome) {
             // It died once, and was counted then. Who sent it counts what became of it.
             (Purpose::Unpark | Purpose::Tail, _) => return,
+            (Purpose::Publish, outcome) => Event::Published {
+                delay: None,
+                outcome,
+            },
+            (Purpose::Delay(delay), outcome) if queue().is_empty() && !of_intake => {
+                Event::Published {
+                    delay: Some(delay),
+                    outcome,
+                }
+            }
             // It was sent away once, and counted then: this is the rest of its delay.
             (Purpose::Delay(_), Outcome::Confirmed) if of_intake => return,
             (Purpose::Delay(delay), _) => retried(delay),

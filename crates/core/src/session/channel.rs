@@ -16,6 +16,7 @@ use crate::amqp::reply;
 use crate::machine::Leg;
 use crate::registry::Registry;
 
+use super::confirms::Confirms;
 use super::instead::Counts;
 use super::replies::{Due, Expected, Replies};
 use super::tx::Tx;
@@ -38,6 +39,8 @@ pub(super) struct Channel {
     pub publishing: Transfer,
     /// The routing key of that content; reused without allocation.
     pub published_with: Vec<u8>,
+    /// In confirm mode, where publishes may be delayed.
+    pub confirms: Option<Box<Confirms>>,
     pub delivering: Transfer,
     /// The queue of a returning delivery, whose content header must be edited.
     pub came_back: Option<ShortStr>,
@@ -121,6 +124,7 @@ pub(super) struct Consumer {
 /// A rewritten refusal about an object of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reword {
+    pub code: u16,
     pub text: Vec<u8>,
     pub culprit: MethodId,
 }
@@ -273,7 +277,7 @@ impl Channel {
             Expected::Declare(..)
             | Expected::Delete(_)
             | Expected::Purge(_)
-            | Expected::Exchange(_)
+            | Expected::Exchange(..)
             | Expected::Consume(..)
             | Expected::Barrier
             | Expected::Published(_)

@@ -36,6 +36,7 @@ mod lenient;
 mod pending;
 mod question;
 mod read;
+mod rights;
 mod table;
 mod takeover;
 #[cfg(test)]
@@ -54,6 +55,7 @@ use crate::registry::arguments::Wanted;
 use crate::registry::believed::Believed;
 
 use super::channel::Channel;
+use super::delays::Right;
 use super::frames::{Handled, Method};
 use super::line::Line;
 use super::replies::{Accepted, asked_for};
@@ -62,11 +64,13 @@ pub(super) use question::Why;
 
 use pending::Pending;
 use question::{Answer, Question};
+use rights::Asks;
 
 /// How long the broker's permission is trusted, per connection.
 const PERMITTED_FOR: Duration = Duration::from_secs(60);
 /// Number of intake exchanges.
 const MOST_PERMITTED: usize = 64;
+const MOST_RIGHTS: usize = 1000;
 const NOTHING: DeclaredTarget = DeclaredTarget::Policy {
     at_least_once: false,
 };
@@ -82,6 +86,8 @@ pub(super) struct Declares {
     answered: Option<ShortStr>,
     /// Intake exchanges that this connection may write to, together with their targets.
     permitted: Believed<ShortStr, ()>,
+    /// Publishes that this connection may make.
+    rights: Believed<Right, ()>,
     /// Queues whose ineffective or harmful arguments were logged.
     told: BTreeSet<ShortStr>,
 }
@@ -90,6 +96,7 @@ pub(super) struct Declares {
 enum Asked {
     Declare(Box<Pending>),
     Queue(Question),
+    Publish(Asks),
 }
 
 // === impl Declares ===
@@ -103,6 +110,7 @@ impl Default for Declares {
             open: false,
             answered: None,
             permitted: Believed::new(PERMITTED_FOR, MOST_PERMITTED),
+            rights: Believed::new(PERMITTED_FOR, MOST_RIGHTS),
             told: BTreeSet::new(),
         }
     }
@@ -182,20 +190,25 @@ impl Declares {
     }
 
     pub(super) fn until(&self) -> Option<Mono> {
-        self.asked.as_ref().map(|_| self.until)
+        // A publish waits as long as the broker lets it wait: an alarm may block the connection.
+        let asked = self.asked.as_ref();
+        asked
+            .filter(|asked| !matches!(asked, Asked::Publish(_)))
+            .map(|_| self.until)
     }
 
     /// The client's channel with an undecided declare.
     pub(super) fn declaring(&self) -> Option<ChannelId> {
         match &self.asked {
             Some(Asked::Declare(pending)) => Some(pending.channel),
-            Some(Asked::Queue(_)) | None => None,
+            Some(Asked::Queue(_) | Asked::Publish(_)) | None => None,
         }
     }
 
     /// The user's permissions may have changed.
     pub(super) fn forget_rights(&mut self) {
         self.permitted.clear();
+        self.rights.clear();
     }
 
     /// Whether a method must wait until the probe's channel is closed. The broker counts it until
@@ -230,6 +243,11 @@ impl Declares {
         {
             self.end(line);
         }
+        let is_its =
+            |asked: &mut Asked| matches!(asked, Asked::Publish(asks) if asks.channel == channel);
+        if self.asked.take_if(is_its).is_some() {
+            self.end(line);
+        }
     }
 
     pub(super) fn timed_out(&mut self, line: &mut Line<'_, '_>) {
@@ -243,6 +261,7 @@ impl Declares {
                 self.asked = Some(Asked::Queue(question));
                 self.looked_up(&queue, line);
             }
+            Some(asked @ Asked::Publish(_)) => self.asked = Some(asked),
             None => {}
         }
     }
@@ -251,7 +270,7 @@ impl Declares {
     pub(super) fn probe_reply(&mut self, method: Method<'_>, line: &mut Line<'_, '_>) {
         let probe = method.channel;
         let refused = match method.id {
-            MethodId::QUEUE_DECLARE_OK => None,
+            MethodId::QUEUE_DECLARE_OK | MethodId::TX_ROLLBACK_OK => None,
             MethodId::CHANNEL_CLOSE => {
                 // If it crossed our own close, the client goes on already, and may be within a frame; and ours is answered all the same.
                 line.inject(probe, |out| reply::close_ok(out, probe));
@@ -273,6 +292,7 @@ impl Declares {
                 let answer = refused.map_or(Answer::Fits, Answer::Refused);
                 self.told(question, answer, line);
             }
+            Some(Asked::Publish(asks)) => self.may_or_not(&asks, refused, line),
             other => self.asked = other,
         }
     }
@@ -308,7 +328,7 @@ impl Declares {
         let is_it = |asked: &mut Asked| matches!(asked, Asked::Declare(pending) if is_it(pending));
         match self.asked.take_if(is_it) {
             Some(Asked::Declare(pending)) => Some(pending),
-            Some(Asked::Queue(_)) | None => None,
+            Some(Asked::Queue(_) | Asked::Publish(_)) | None => None,
         }
     }
 

@@ -145,6 +145,15 @@ impl Session {
                     self.method(method, turn)
                 }
                 (Kind::Header, _) => {
+                    if from == Leg::Client
+                        && !self.open_publishes.is_empty()
+                        && matches!(
+                            self.publish_header(head.channel, payload, turn),
+                            Handled::Wait
+                        )
+                    {
+                        return Consumed::Wait;
+                    }
                     self.header(from, head.channel, payload, at..at + len, turn);
                     Consumed::Bytes(len)
                 }
@@ -153,7 +162,7 @@ impl Session {
                     if !discards {
                         turn.pass(from, at..at + len);
                     }
-                    self.body(from, head.channel, payload, Some(head.size as u64));
+                    self.body(from, head.channel, payload, Some(head.size as u64), turn);
                     self.boundary(turn);
                     Consumed::Bytes(len)
                 }
@@ -187,6 +196,10 @@ impl Session {
         turn: &mut Turn<'_>,
     ) {
         let bytes = body_size(payload).unwrap_or(0);
+        if from == Leg::Client && self.is_undecided(channel) {
+            // The client has gone before this was decided.
+            self.drop_publish(channel);
+        }
         let facts = Facts::of(&self.settings, &self.peer, &self.registry);
         let mut state = self.channels.get_mut(&channel);
         let mut discard = false;
@@ -215,6 +228,9 @@ impl Session {
                 && let Some(state) = self.channels.get_mut(&channel)
             {
                 self.ledger.copied(state, &self.settings);
+            }
+            if from == Leg::Client && !self.open_publishes.is_empty() {
+                self.publish_complete(channel, turn);
             }
             self.boundary(turn);
         }
@@ -313,7 +329,7 @@ impl Session {
         if let Some((channel, bytes)) = body {
             let payload = turn.src.get(at..at + len - usize::from(ended));
             let whole = ended.then_some(bytes);
-            self.body(from, channel, payload.unwrap_or_default(), whole);
+            self.body(from, channel, payload.unwrap_or_default(), whole, turn);
         }
         let heard_out = from == Leg::Client && self.transit.life.knows_of_the_end();
         if ended && !heard_out && turn.src.get(at + len - 1) != Some(&frame::END) {
@@ -333,7 +349,18 @@ impl Session {
     }
 
     /// A piece of a body frame. `whole`: the frame's size, at its end.
-    fn body(&mut self, from: Leg, channel: ChannelId, piece: &[u8], whole: Option<u64>) {
+    fn body(
+        &mut self,
+        from: Leg,
+        channel: ChannelId,
+        piece: &[u8],
+        whole: Option<u64>,
+        turn: &mut Turn<'_>,
+    ) {
+        let is_delayed = from == Leg::Client && !self.open_publishes.is_empty();
+        if is_delayed {
+            self.publish_body(channel, piece);
+        }
         let Some(state) = self.channels.get_mut(&channel) else {
             return;
         };
@@ -345,12 +372,18 @@ impl Session {
             if from == Leg::Broker {
                 self.ledger.copied(state, &self.settings);
             }
+            if is_delayed {
+                self.publish_complete(channel, turn);
+            }
         }
     }
 
     /// At the end of a frame: sends what waited for it.
     pub(super) fn boundary(&mut self, turn: &mut Turn<'_>) {
         self.transit.flush(&mut self.channels, turn);
+        self.ledger
+            .publishes
+            .confirm(&mut self.channels, &self.transit, turn);
         self.leave_when_settled(turn);
     }
 }

@@ -128,6 +128,11 @@ impl Session {
                 return Handled::Done;
             }
             MethodId::CHANNEL_CLOSE_OK => self.forget_channel(channel),
+            MethodId::BASIC_ACK | MethodId::BASIC_NACK if state.confirms.is_some() => {
+                if self.confirmed(method, turn) {
+                    return Handled::Done;
+                }
+            }
             MethodId::BASIC_RETURN => state.delivering = Transfer::Header(false),
             MethodId::BASIC_CANCEL => {
                 // The queue is gone, or has moved, or its consumer was too slow: what it was given is the broker's.
@@ -211,7 +216,11 @@ impl Session {
                     turn.fx.out.record.push((queue, entry, false));
                 }
             }
-            Expected::Exchange(exchange) | Expected::Published(exchange) => {
+            Expected::Exchange(exchange, shows) => {
+                self.exchanges.learn(&exchange, turn.now.mono);
+                self.exchange_declared(&exchange, shows);
+            }
+            Expected::Published(exchange) => {
                 self.exchanges.learn(&exchange, turn.now.mono);
             }
             Expected::Consume(_, mut consumer) => {

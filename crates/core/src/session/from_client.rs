@@ -10,6 +10,7 @@ use crate::amqp::reply;
 use crate::machine::{Event, Limit};
 
 use super::channel::{Channel, Consumer, Transfer, await_rejects, consumer_ends};
+use super::delayed_exchange::Shows;
 use super::facts::Facts;
 use super::frames::{Handled, Method};
 use super::pause::Hold;
@@ -23,7 +24,9 @@ const GET_NO_ACK: u8 = 1;
 impl Session {
     pub(super) fn client_connection(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         match method.id {
-            MethodId::CONNECTION_CLOSE if await_rejects(&self.channels, None) => {
+            MethodId::CONNECTION_CLOSE
+                if await_rejects(&self.channels, None) || !self.ledger.publishes.is_empty() =>
+            {
                 return self.hold(Hold::Withheld(None), turn);
             }
             // What the broker still says to the probe is nothing for the client.
@@ -125,9 +128,19 @@ impl Session {
         if method.id == MethodId::QUEUE_DECLARE {
             return declares.declare(method, &mut line);
         }
+        if self.undecided(method) || self.declare_delayed(method, turn) {
+            return Handled::Done;
+        }
         let retried = begins.is_some_and(|queue| self.facts().retries(&queue).is_some());
         self.watch_request(method, retried);
         turn.pass_request(method);
+        self.prove_exchange(method, turn);
+        Handled::Done
+    }
+
+    /// After a publish that has gone on.
+    pub(super) fn prove_exchange(&mut self, method: Method<'_>, turn: &mut Turn<'_>) {
+        let channel = method.channel;
         if let Some(state) = self.channels.get_mut(&channel)
             && let Some(proof) = self
                 .exchanges
@@ -137,11 +150,10 @@ impl Session {
             let flow = |out: &mut Vec<u8>| reply::channel_flow(out, channel);
             self.transit.inject(channel, Some(state), turn, flow);
         }
-        Handled::Done
     }
 
     /// Records a passing method. `retried`: its queue has retries by a policy.
-    fn watch_request(&mut self, method: Method<'_>, retried: bool) {
+    pub(super) fn watch_request(&mut self, method: Method<'_>, retried: bool) {
         let Method {
             channel,
             id,
@@ -159,6 +171,9 @@ impl Session {
                 if let Ok(delete) = ExchangeName::parse(payload) {
                     self.exchanges.forget(delete.exchange);
                 }
+            }
+            MethodId::CONFIRM_SELECT if self.settings.delays.is_on() => {
+                state.confirms.get_or_insert_default();
             }
             MethodId::TX_SELECT => self.ledger.begin_tx(state, facts),
             MethodId::TX_ROLLBACK => state.roll_back(),
@@ -203,6 +218,9 @@ impl Channel {
 
     fn publish(&mut self, payload: &[u8]) {
         self.publishing = Transfer::Header(false);
+        if let Some(confirms) = &mut self.confirms {
+            confirms.passes();
+        }
         self.published_with.clear();
         if let Ok(publish) = Publish::parse(payload) {
             self.published_with.extend_from_slice(publish.routing_key);
@@ -244,9 +262,11 @@ impl Channel {
             }
             MethodId::QUEUE_PURGE => Expected::Purge(queue()?),
             MethodId::QUEUE_DELETE => Expected::Delete(queue()?),
-            MethodId::EXCHANGE_DECLARE => Expected::Exchange(ShortStr::copy(
-                ExchangeDeclare::parse(payload).ok()?.exchange,
-            )?),
+            MethodId::EXCHANGE_DECLARE => {
+                let declare = ExchangeDeclare::parse(payload).ok()?;
+                let exchange = ShortStr::copy(declare.exchange)?;
+                Expected::Exchange(exchange, Shows::of(&declare))
+            }
             MethodId::BASIC_RECOVER | MethodId::BASIC_RECOVER_ASYNC => Expected::Recover,
             _ => Expected::Other,
         })

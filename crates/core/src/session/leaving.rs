@@ -159,6 +159,7 @@ impl Session {
             return;
         };
         let ended = self.ledger.abandon(state);
+        self.forget_publishes(channel);
         self.transit.outbox.forget(channel);
         for consumer in ended.consumers.values() {
             let queue = &consumer.queue;

@@ -12,6 +12,7 @@ use crate::registry::Standing;
 
 use super::again::{Again, LAST_PAUSE};
 use super::channel::{Channel, Channels};
+use super::delays::Publishes;
 use super::facts::Facts;
 use super::instead::Asked;
 use super::transit::Transit;
@@ -23,6 +24,7 @@ use super::{Settings, Turn};
 pub(super) struct Ledger {
     /// Originals of pending dead letters.
     tickets: BTreeMap<Ticket, (ChannelId, DeliveryTag)>,
+    pub(super) publishes: Publishes,
     last_ticket: u64,
     /// In flight; above this number the client is not read.
     pub(super) max_tickets: usize,
@@ -72,6 +74,7 @@ impl Ledger {
     pub(super) fn new(settings: &Settings) -> Ledger {
         Ledger {
             tickets: BTreeMap::new(),
+            publishes: Publishes::default(),
             last_ticket: 0,
             max_tickets: settings.limits.now().max_tickets_per_connection,
             again: Again::default(),
@@ -82,11 +85,16 @@ impl Ledger {
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        self.tickets.len()
+        self.tickets.len() + self.publishes.len()
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.tickets.len() >= self.max_tickets
+        self.in_flight() >= self.max_tickets
+    }
+
+    pub(super) fn next_ticket(&mut self) -> Ticket {
+        self.last_ticket += 1;
+        Ticket(self.last_ticket)
     }
 
     /// Takes bytes from the shared budget.
@@ -169,6 +177,8 @@ impl<'t> Books<'_, 't> {
                 && let Some(mut page) = self.page(channel)
             {
                 page.settled(tag, outcome);
+            } else if let Some(bytes) = self.ledger.publishes.settled(*ticket, outcome) {
+                self.ledger.give_back(bytes);
             }
         }
     }
@@ -191,6 +201,10 @@ impl<'t> Books<'_, 't> {
                     self.ledger.tickets.remove(&ticket);
                 }
             }
+        }
+        if on.is_none() {
+            let bytes = self.ledger.publishes.give_up();
+            self.ledger.give_back(bytes);
         }
         self.transit.flush_acks(self.channels, self.turn);
     }
@@ -299,8 +313,7 @@ impl Page<'_, '_> {
     }
 
     pub(super) fn publish(&mut self, tag: DeliveryTag, publication: Publication) {
-        self.ledger.last_ticket += 1;
-        let ticket = Ticket(self.ledger.last_ticket);
+        let ticket = self.ledger.next_ticket();
         self.ledger.tickets.insert(ticket, (self.state.id, tag));
         self.turn.fx.out.dead.push((ticket, publication));
     }

@@ -20,6 +20,8 @@ pub(super) enum Hold {
     Tickets,
     /// Too many replies are pending.
     Replies,
+    /// Too many confirms of the broker are pending on this channel, between delayed publishes.
+    Confirms(ChannelId),
     /// A declare is being probed, or a probe's channel is closing.
     Probe,
     /// A queue is being made anew.
@@ -52,7 +54,7 @@ impl Pause {
         self.until = match hold {
             Hold::Withheld(_) | Hold::Answers(_) => Some(now.after(patience)),
             Hold::Commit(_) => Some(now.after(tx::PAUSE)),
-            Hold::Tickets | Hold::Replies | Hold::Probe | Hold::Swap => None,
+            Hold::Tickets | Hold::Replies | Hold::Confirms(_) | Hold::Probe | Hold::Swap => None,
         };
         self.hold = Some(hold);
     }
@@ -87,7 +89,9 @@ impl Pause {
     /// reads nothing.
     pub(super) fn needs_the_broker(&self) -> bool {
         match self.hold {
-            Some(Hold::Probe | Hold::Replies | Hold::Answers(..) | Hold::Swap) => true,
+            Some(
+                Hold::Probe | Hold::Replies | Hold::Confirms(..) | Hold::Answers(..) | Hold::Swap,
+            ) => true,
             Some(Hold::Withheld(..) | Hold::Commit(..) | Hold::Tickets) | None => false,
         }
     }

@@ -101,20 +101,34 @@ impl Line<'_, '_> {
             user,
         ];
         let text = [access.as_bytes(), name, &words.concat(), b"'"].concat();
-        if let Some(state) = self.channels.get_mut(&channel) {
-            state.unanswered = true;
-            state.reword.get_or_insert(Reword {
-                text: cut(text),
-                culprit: id,
-            });
-            if id == MethodId::BASIC_PUBLISH {
-                state.publishing = Transfer::Header(true);
-            }
+        if let Some(state) = self.channels.get_mut(&channel)
+            && id == MethodId::BASIC_PUBLISH
+        {
+            state.publishing = Transfer::Header(true);
         }
-        reply::ack(self.turn.build(Leg::Broker), channel, NEVER, false);
+        self.refuse(channel, ACCESS_REFUSED, text, id);
         let name = ShortStr::copy(name).unwrap_or_default();
         self.turn.event(Event::NameRefused { name });
         true
+    }
+
+    /// Makes the broker close the channel, for a method that it does not get.
+    pub(super) fn refuse(
+        &mut self,
+        channel: ChannelId,
+        code: u16,
+        text: Vec<u8>,
+        culprit: MethodId,
+    ) {
+        if let Some(state) = self.channels.get_mut(&channel) {
+            state.unanswered = true;
+            state.reword.get_or_insert(Reword {
+                code,
+                text: cut(text),
+                culprit,
+            });
+        }
+        reply::ack(self.turn.build(Leg::Broker), channel, NEVER, false);
     }
 
     /// The client's text for a channel closed by the broker. `None`: the broker's own.
@@ -127,10 +141,14 @@ impl Line<'_, '_> {
         if culprit == MethodId::QUEUE_DECLARE {
             return self.declare_refused(channel, &close, declared);
         }
-        let Reword { text, culprit: own } = reword?;
+        let Reword {
+            code,
+            text,
+            culprit: own,
+        } = reword?;
         let by_us =
             culprit == MethodId::BASIC_ACK && close.text.ends_with(NEVER.to_string().as_bytes());
-        by_us.then(|| closing(channel, ACCESS_REFUSED, &text, own))
+        by_us.then(|| closing(channel, code, &text, own))
     }
 
     fn declare_refused(

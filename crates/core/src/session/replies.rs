@@ -18,6 +18,7 @@ use crate::registry::Declared;
 use crate::registry::lenient::Kept;
 
 use super::channel::Consumer;
+use super::delayed_exchange::Shows;
 
 /// Memory of one pending reply, in bytes. Larger ones (long names, arguments of a binding) count
 /// as several.
@@ -64,7 +65,7 @@ pub(super) enum Expected {
     Declare(ShortStr, Option<Box<Accepted>>),
     Delete(ShortStr),
     Purge(ShortStr),
-    Exchange(ShortStr),
+    Exchange(ShortStr, Shows),
     /// `basic.consume-ok`; an empty tag: the broker generates one.
     Consume(ShortStr, Consumer),
     /// `basic.get-ok` or `basic.get-empty`.
@@ -192,7 +193,7 @@ impl Replies {
                 id == MethodId::CHANNEL_FLOW_OK
             }
             Expected::Open => id == MethodId::CHANNEL_OPEN_OK,
-            Expected::Exchange(_) => id == MethodId::EXCHANGE_DECLARE_OK,
+            Expected::Exchange(..) => id == MethodId::EXCHANGE_DECLARE_OK,
             Expected::Other => !of_consumer,
         };
         let at = self.due.iter().position(fits)?;
@@ -303,7 +304,7 @@ impl Expected {
             Expected::Delete(name)
             | Expected::Purge(name)
             | Expected::Cancel(name)
-            | Expected::Exchange(name)
+            | Expected::Exchange(name, _)
             | Expected::Published(name) => name.len(),
             Expected::Recover
             | Expected::Barrier

@@ -68,7 +68,8 @@ impl Books<'_, '_> {
                     state.tx = Some(Tx::Plain);
                 }
             }
-            Some(Hold::Tickets | Hold::Replies | Hold::Probe | Hold::Swap) | None => {}
+            Some(Hold::Tickets | Hold::Replies | Hold::Confirms(_) | Hold::Probe | Hold::Swap)
+            | None => {}
         }
         self.transit.pause.end();
     }

@@ -12,7 +12,7 @@ use crate::machine::{Cause, Mono, Wall};
 
 use super::instead::{Asked, Counts};
 
-mod bits;
+pub(super) mod bits;
 mod uncommitted;
 mod verdict;
 

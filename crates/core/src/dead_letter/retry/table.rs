@@ -1,5 +1,7 @@
 //! The table of a retry: its members, read and written.
 
+use std::time::Duration;
+
 use crate::amqp::ids::ShortStr;
 use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::retries::Attempts;
@@ -15,6 +17,8 @@ const ALL: &[u8] = b"all";
 const FAILED: &[u8] = b"failed";
 const CC_COUNTS: &[u8] = b"cc";
 const DIES_WHEN_FULL: &[u8] = b"dies-when-full";
+/// Of a delayed publish: its whole delay in milliseconds; see `delayed`.
+const DELAY: &[u8] = b"delay";
 const EXPIRATION: &[u8] = b"expiration";
 const DEADLINE: &[u8] = b"deadline";
 const DUE: &[u8] = b"due";
@@ -28,7 +32,7 @@ const TARGET_KEY: &[u8] = b"dead-letter-routing-key";
 const TARGET_AT_LEAST_ONCE: &[u8] = b"at-least-once";
 pub(super) const DIED: &[u8] = b"died";
 /// In the order in which they are written.
-const NAMES: [&[u8]; 19] = [
+const NAMES: [&[u8]; 20] = [
     QUEUE,
     EXCHANGE,
     ROUTING_KEY,
@@ -36,6 +40,7 @@ const NAMES: [&[u8]; 19] = [
     FAILED,
     CC_COUNTS,
     DIES_WHEN_FULL,
+    DELAY,
     EXPIRATION,
     DEADLINE,
     DIED,
@@ -60,6 +65,7 @@ pub(super) fn read(table: Table<'_>) -> Option<(Retry<'_>, Option<i64>)> {
         failed,
         cc_counts,
         dies_when_full,
+        delay,
         expiration,
         deadline,
         died,
@@ -103,6 +109,7 @@ pub(super) fn read(table: Table<'_>) -> Option<(Retry<'_>, Option<i64>)> {
         attempts,
         cc_counts: cc_counts.is_some(),
         dies_when_full: dies_when_full.is_some(),
+        delay: number(delay).map(Duration::from_millis),
         expiration: text(expiration),
         deadline: number(deadline).map(Wall),
         away,
@@ -139,6 +146,10 @@ impl Retry<'_> {
         }
         if self.dies_when_full {
             table.void(DIES_WHEN_FULL);
+        }
+        if let Some(delay) = self.delay {
+            let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+            table.long(DELAY, long(millis));
         }
         if let Some(expiration) = self.expiration {
             table.longstr(EXPIRATION, expiration);

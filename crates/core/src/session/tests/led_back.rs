@@ -19,6 +19,7 @@ const OWN: &[u8] = b"proxy";
 /// rules of deaths know then.
 fn delivered(of: &str, from: &str, (exchange, key): (&str, &str)) -> (u64, String, String) {
     let retry = Retry {
+        delay: None,
         queue: name(of),
         exchange: name("in"),
         routing_key: name("key"),

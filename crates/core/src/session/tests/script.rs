@@ -74,6 +74,7 @@ pub(super) fn settings(mode: Mode) -> Settings {
         retained: Budget::new(1 << 20),
         catalogue: Default::default(),
         channel_limits: Default::default(),
+        delays: Default::default(),
         limits: super::limits(),
     }
 }
