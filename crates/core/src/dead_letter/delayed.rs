@@ -153,7 +153,9 @@ pub(super) fn came_out(
         return Ok(CameBack { queue, disposal });
     }
     let before = retry.before(content, original)?;
-    let mut properties = negated(&before.properties)?;
+    // Else its private name would go with those that clients must not use.
+    let timed = delivery_time::shown(&before.properties);
+    let mut properties = negated(timed.as_ref().unwrap_or(&before.properties))?;
     // As the session does with what is published at once. The proxy's own id stays.
     let rules = Rules {
         stamp: false,
