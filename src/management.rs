@@ -17,6 +17,8 @@
 //!
 //! **Policies of ours** follow those of the user that they were made from, after each reading.
 //!
+//! **Delayed exchanges** are asked for with the policies, where `delayed-publish` has `x-delay`.
+//!
 //! **A survey** of the exchanges that dead letters go to, with their bindings, tells which queues these lead to.
 
 use std::hash::{BuildHasher, RandomState};
@@ -28,6 +30,7 @@ use tracing::{debug, info, warn};
 
 use crate::objects::Names;
 use crate::registry::broker_policy::BrokerPolicies;
+use crate::registry::delayed_exchanges::DelayedPublish;
 use crate::registry::live::LivePolicies;
 use crate::telemetry::Metrics;
 
@@ -47,6 +50,7 @@ mod alarms;
 mod alteration;
 mod condition;
 mod dead_letter_queues;
+mod delayed;
 mod examined;
 mod harm;
 mod http;
@@ -71,6 +75,7 @@ pub struct Management {
     pub policies: LivePolicies,
     names: Names,
     pub metrics: Metrics,
+    delays: DelayedPublish,
     /// Limits the memory for answers.
     turn: Arc<Semaphore>,
     listing: Arc<Semaphore>,
@@ -104,6 +109,7 @@ impl Management {
             policies,
             names,
             metrics,
+            delays: DelayedPublish::default(),
             turn: Arc::new(Semaphore::new(1)),
             listing: Arc::new(Semaphore::new(1)),
             alterations: Arc::default(),
@@ -151,6 +157,11 @@ impl Management {
                 match api.check(alarms::PATH, alarms::read).await {
                     Ok(alarms) => self.metrics.alarms(alarms),
                     Err(error) => debug!(%error, "the broker's alarms cannot be read"),
+                }
+                if self.delays.x_delay
+                    && let Err(error) = self.read_delayed(&mut api).await
+                {
+                    debug!(%error, "the delayed exchanges cannot be read");
                 }
                 Ok(Listed {
                     policies,

@@ -59,6 +59,7 @@ impl<'a> Shared<'a> {
         let management = parts::management(config, certificates.upstream()).map(|api| {
             let (policies, names) = (settings.policies.clone(), settings.names.clone());
             Management::new(api, policies, names, metrics.clone())
+                .with_delays(settings.delays.clone())
         });
         let hook = parts::hook(config, certificates.hook())
             .map(|server| Hook::new(server, settings.limits.clone(), metrics.clone()));

@@ -32,6 +32,7 @@ use crate::objects::QueueType;
 use crate::registry::broker_policy::BrokerPolicies;
 use crate::registry::catalogue::Report;
 use crate::registry::catalogue::fact::Source;
+use crate::registry::delayed_exchanges::DelayedPublish;
 use crate::registry::policy::{Mode, Policies};
 use crate::registry::reach::Reach;
 use crate::registry::said_retries::SaidRetries;
@@ -77,6 +78,13 @@ fn session(words: &str) -> Script {
             "replies" => limits.max_replies_per_connection = number(value),
             "queues" => limits.max_queues_per_connection = number(value),
             "redeclared" => limits.max_redeclared_queues = number(value),
+            "delays" => {
+                settings.delays = DelayedPublish {
+                    x_delay: true,
+                    delivery_time: value == "all",
+                    ..DelayedPublish::default()
+                };
+            }
             "doubts" => flags[0] = true,
             "inquires" => flags[1] = true,
             other => panic!("a setting: {other}"),

@@ -15,7 +15,7 @@ use crate::registry::lenient::{Item, Lenient};
 /// With their arguments: `0` is a reserved short, a number has that many bytes, `s` is a short and `S` a long string, `t` a table, `+` the names of bits.
 /// The last ones may be missing: they are empty or 0.
 #[rustfmt::skip]
-const METHODS: [(MethodId, &str, &str); 48] = [
+const METHODS: [(MethodId, &str, &str); 49] = [
     (MethodId::BASIC_ACK, "ack", "8 +multiple"),
     (MethodId::BASIC_NACK, "nack", "8 +multiple,requeue"),
     (MethodId::BASIC_REJECT, "reject", "8 +requeue"),
@@ -64,6 +64,7 @@ const METHODS: [(MethodId, &str, &str); 48] = [
     (MethodId::TX_ROLLBACK, "tx.rollback", ""),
     (MethodId::TX_ROLLBACK_OK, "tx.rollback-ok", ""),
     (MethodId::CONFIRM_SELECT, "confirm.select", "+no-wait"),
+    (MethodId::CONFIRM_SELECT_OK, "confirm.select-ok", ""),
 ];
 
 // === read
