@@ -209,3 +209,6 @@ fn negated(properties: &[u8]) -> Result<bytes::Bytes, Malformed> {
     }
     Ok(parsed.with_headers(edit.apply(table, |_| true)?))
 }
+
+#[cfg(test)]
+mod tests;
