@@ -6,11 +6,12 @@ import time
 import pika
 import pytest
 
-from lab import Via, until
-from scene import PREFIX, one_of, user
+from console import management
+from lab import until
+from scene import PREFIX, user
 
 HEADERS = "x-delay,x-opt-delivery-time"
-CLOSED, NACKED = pika.exceptions.ChannelClosedByBroker, pika.exceptions.NackError
+CLOSED = pika.exceptions.ChannelClosedByBroker
 
 
 @pytest.fixture
@@ -221,3 +222,13 @@ def test_off_it_passes(own):
     queue = own.queue("now")
     own.publish("", queue, headers={"x-opt-delivery-time": 1, "x-delay": 100_000})
     assert own.get(queue).properties.headers["x-delay"] == 100_000
+
+
+def test_a_client_that_only_publishes_is_served_after_a_restart(own):
+    """The management API shows the exchange."""
+    own.restart(delayed_publish="x-delay", management_url=management(own.via))
+    exchange, queue = delayed(own)
+    own.restart(delayed_publish="x-delay", management_url=management(own.via))
+    since = time.monotonic()
+    own.publish(exchange, "key", headers={"x-delay": 400})
+    arrives(own, queue, since, 0.4)

@@ -7,10 +7,10 @@ use crate::machine::Wall;
 
 use super::Letter;
 
-/// A message that waits for its retry.
+/// A message that waits for its retry, or a publish that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// The queue that it comes back to.
+    /// The queue that it comes back to; `exchange:NAME` for a delayed publish.
     pub queue: ShortStr,
     pub due: Wall,
     /// How often it has come back then.
@@ -26,8 +26,16 @@ impl Letter {
         let (retry, _) = retry::read(&properties, user)?;
         Some(Waiting {
             due: retry.away?.due,
-            queue: retry.queue,
+            queue: match retry.delay {
+                None => retry.queue,
+                Some(_) => to_exchange(retry.exchange),
+            },
             attempts: retry.attempts.all,
         })
     }
+}
+
+fn to_exchange(exchange: ShortStr) -> ShortStr {
+    let name = [b"exchange:", exchange.as_bytes()].concat();
+    ShortStr::new(name).unwrap_or(exchange)
 }

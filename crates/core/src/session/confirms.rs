@@ -68,7 +68,9 @@ impl Confirms {
         });
         let shift = taken.runs.back().map_or(0, |(_, shift)| *shift);
         let from = number - shift;
-        taken.runs.pop_back_if(|(last, _)| *last == from);
+        if taken.runs.back().is_some_and(|(last, _)| *last == from) {
+            taken.runs.pop_back();
+        }
         taken.runs.push_back((from, shift + 1));
         bits::set(&mut taken.open, number);
         taken.ours.insert(number);

@@ -292,11 +292,9 @@ impl Session {
     ) -> Handled {
         let body = usize::try_from(body_size(header).unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let bytes = body.saturating_add(header.len());
-        let full = |state: &super::channel::Channel| {
-            let confirms = state.confirms.as_ref();
-            confirms.is_some_and(|confirms| confirms.is_full())
-        };
-        if self.channels.get(&channel).is_some_and(|state| full(state)) {
+        let state = self.channels.get(&channel);
+        let confirms = state.and_then(|state| state.confirms.as_ref());
+        if confirms.is_some_and(|confirms| confirms.is_full()) {
             turn.event(Event::LimitMet(Limit::Replies));
             return self.hold(Hold::Confirms(channel), turn);
         }
@@ -351,8 +349,8 @@ impl Session {
 
     /// Publishes what is complete.
     pub(super) fn publish_complete(&mut self, channel: ChannelId, turn: &mut Turn<'_>) {
-        let is_idle = |state: &Box<super::channel::Channel>| state.publishing.is_idle();
-        if !self.channels.get(&channel).is_some_and(is_idle) {
+        let state = self.channels.get(&channel);
+        if !state.is_some_and(|state| state.publishing.is_idle()) {
             return;
         }
         let Some(Open::Taken(incoming)) = self.open_publishes.remove(&channel) else {
