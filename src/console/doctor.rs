@@ -28,6 +28,7 @@ use crate::tls::Certified;
 pub use report::{Finding, Kind, Report};
 
 mod api;
+mod delayed;
 mod grant;
 mod handled;
 mod nodes;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Management;
-use super::http::{Connection, NoAnswer};
+use super::http::{Api, Connection, NoAnswer};
 use crate::amqp::ids::ShortStr;
 use crate::registry::delayed_exchanges::{ARGUMENT, ByName, DelayedPublish, Routing, TYPE};
 
@@ -46,6 +46,20 @@ impl Management {
         let delays = &self.delays.exchanges;
         delays.told(by_name(&exchanges), has_plugin);
         Ok(())
+    }
+}
+
+impl Api {
+    /// Exchanges of the plugin's type: vhost and name.
+    ///
+    /// # Errors
+    /// No such answer.
+    pub async fn plugin_exchanges(&self) -> Result<Vec<(String, String)>, NoAnswer> {
+        let exchanges: Vec<Exchange> = self.list("exchanges?columns=vhost,name,type").await?;
+        let plugins = exchanges
+            .into_iter()
+            .filter(|of| of.kind.as_bytes() == TYPE);
+        Ok(plugins.map(|of| (of.vhost, of.name)).collect())
     }
 }
 

@@ -134,7 +134,10 @@ impl Api {
         .await
     }
 
-    async fn list<T: DeserializeOwned + Send + 'static>(&self, path: &str) -> Result<T, NoAnswer> {
+    pub(super) async fn list<T: DeserializeOwned + Send + 'static>(
+        &self,
+        path: &str,
+    ) -> Result<T, NoAnswer> {
         self.ask(async |mut api| api.get(path.to_owned()).await)
             .await
     }

@@ -213,6 +213,10 @@ fn every_event() -> Vec<Event> {
             queue: name("orders"),
             outcome: Outcome::Confirmed,
         },
+        Event::Published {
+            delay: None,
+            outcome: Outcome::Confirmed,
+        },
         Event::CameBack {
             queue: queue.clone(),
         },

@@ -109,6 +109,7 @@ fn exactly_those_settings_are_taken_over_that_say_so() {
             toml::Value::Array(_) if name == "listen-proxy-protocol" => {
                 "[\"10.0.0.0/8\"]".to_owned()
             }
+            toml::Value::Array(_) if name == "delayed-publish" => "[\"x-delay\"]".to_owned(),
             toml::Value::Array(_) if name == "lenient" => "[\"durable\"]".to_owned(),
             toml::Value::Array(_) => "[\"/\", \"other\"]".to_owned(),
             toml::Value::String(text) => format!("{:?}", other(&name, &text)),

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use crate::management::{Api, ListedPolicy, NoAnswer};
 
 use super::policies::{Acts, Policies};
-use super::{Patient, Report, record, unused};
+use super::{Patient, Report, delayed, record, unused};
 
 /// A `Date` has whole seconds.
 const RESOLUTION: Duration = Duration::from_secs(1);
@@ -49,6 +49,7 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) {
         }
     }
     unused::examine(patient, api, &policies, report).await;
+    delayed::examine(api, report).await;
     if patient.has_record {
         record::examine(patient, api, report).await;
     }

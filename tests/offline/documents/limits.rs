@@ -9,7 +9,7 @@ use super::super::text_of;
 use super::found;
 
 /// Settings that bound nothing.
-const OTHERS: [&str; 35] = [
+const OTHERS: [&str; 36] = [
     "listen",
     "listen-proxy-protocol",
     "admin",
@@ -24,6 +24,7 @@ const OTHERS: [&str; 35] = [
     "prefix",
     "mode",
     "lenient",
+    "delayed-publish",
     "history",
     "on-unroutable",
     "on-dead-letter",
