@@ -232,3 +232,14 @@ def test_a_client_that_only_publishes_is_served_after_a_restart(own):
     since = time.monotonic()
     own.publish(exchange, "key", headers={"x-delay": 400})
     arrives(own, queue, since, 0.4)
+
+
+def test_what_was_parked_goes_on_when_a_queue_is_bound(own):
+    own.restart(delayed_publish="x-delay", parked_retry="1s")
+    exchange = own.exchange("nowhere", "x-delayed-message", arguments={"x-delayed-type": "direct"})
+    queue = own.queue("late")
+    own.publish(exchange, "key", b"waits", headers={"x-delay": 100})
+    until(lambda: own.metric("dlx_proxy_delayed_publishes_total", outcome="parked") == 1, "it is parked")
+    own.bind(queue, exchange, "key")
+    message = own.get(queue)
+    assert (message.body, message.properties.headers) == (b"waits", {"x-delay": -100})
