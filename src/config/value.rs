@@ -18,7 +18,7 @@ use crate::net::ports::At;
 use crate::objects::Names;
 use crate::registry::lenient::Item;
 use crate::registry::policy::Pattern;
-use crate::registry::said_retries::{no_delay, no_retry_type};
+use crate::registry::said_retries::{self, ACK_TIMEOUT_MUST, no_delay, no_retry_type};
 use crate::url::hidden;
 
 use super::url::{HttpUrl, Upstream};
@@ -128,6 +128,10 @@ pub(super) fn delay(which: &'static str) -> impl Fn(&str) -> Result<u32, String>
 
 pub(super) fn delays(text: &str) -> Result<Schedule, String> {
     Schedule::parse(text).ok_or_else(|| Schedule::MUST.to_owned())
+}
+
+pub(super) fn ack_timeout(text: &str) -> Result<u32, String> {
+    said_retries::ack_timeout(text).ok_or_else(|| ACK_TIMEOUT_MUST.to_owned())
 }
 
 pub(super) fn jitter(text: &str) -> Result<Option<Jitter>, String> {

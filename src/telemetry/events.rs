@@ -111,6 +111,12 @@ impl Reporter {
                 outcome,
             } => self.retried(queue, *delay, *outcome),
             Event::Published { delay, outcome } => self.published(*delay, *outcome),
+            Event::TakenBack { queue, timeout } => {
+                let (vhost, name) = self.metrics.inner().names.queue(&self.vhost, queue);
+                self.metrics.ack_timeouts.with([vhost, name]).inc();
+                about!(self, TAKEN_BACK, queue, "", %queue, ?timeout);
+            }
+            Event::SettledLate => plain!(self, SETTLED_LATE, ""),
             Event::CameBack { queue } => {
                 self.count_retry(queue, "returned");
                 trace!(%queue, "message is back in its queue");

@@ -91,6 +91,8 @@ facts! {
     KEPT WARN Minutely "a reject or a return is kept: its message stays unsettled until the proxy can publish it";
     KEPT_RETURNED "kept_returned" WARN Minutely "a message that was kept unsettled went back to its queue";
     VERDICT_UNUSED "verdict_unused" INFO Minutely "a verdict of a client, or a part of it, has no effect";
+    TAKEN_BACK INFO Minutely "a message was taken back from a client that held it for longer than the ack timeout of its queue";
+    SETTLED_LATE "settled_late" DEBUG Always "a client settled what had been taken back after the ack timeout: that has no effect";
     EDIT_DROPPED "edit_dropped" DEBUG Always "a header of the proxy's own would not fit the frame and was dropped";
 
     // === dead letters and retries

@@ -109,6 +109,7 @@ metrics! {
     parked_staying: Gauge["vhost"], "Parked messages that the proxy does not try again, as of its last look: nothing proves that it parked them, or another try cannot help";
     retries: Counter["vhost", "queue", "outcome"], "Messages that clients returned to queues with retries: in a delay queue (confirmed), not taken by one (refused), and back in their queue (returned)";
     delayed_publishes: Counter["vhost", "outcome"], "Publishes that the proxy delays: in a delay queue (waiting), not taken by one (refused), and when they are due confirmed, parked, dropped, or refused again (late)";
+    ack_timeouts: Counter["vhost", "queue"], "Messages that were taken back from clients after the ack timeout of their queue";
     retries_overdue: Gauge["vhost"], "Messages that wait in delay queues although their delay is over, as RabbitMQ has moved none out for four minutes; only with a management-url";
     redriven: Counter["vhost", "outcome"], "Dead letters that operators sent back: confirmed, or refused and therefore still in their queue";
     dead_letter_queue_messages: Gauge["vhost", "queue"], "Messages in a queue to which this proxy has published dead letters; at most 200 queues per vhost, and only while the management API answers";

@@ -3,6 +3,7 @@
 //! Every frame passes as it is, except those few that take part in dead-lettering. The client leg is paused (`Hold`) where the order of
 //! its commands behind a withheld reject matters; settling needs no read of either leg, which is what excludes deadlock.
 
+mod ack_timeout;
 mod again;
 mod channel;
 mod confirms;

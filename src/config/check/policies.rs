@@ -6,8 +6,8 @@ use super::super::Config;
 use super::super::gone;
 use super::super::raw::{POLICY, WRITE_POLICY, nearest};
 use super::super::value::{
-    SHORTSTR, delay, delays, jitter, lenient, number, pattern, retry_type, shortstr, word,
-    yes_or_no,
+    SHORTSTR, ack_timeout, delay, delays, jitter, lenient, number, pattern, retry_type, shortstr,
+    word, yes_or_no,
 };
 use super::{Checker, place, shown, text};
 use crate::dead_letter::schedule::Schedule;
@@ -130,6 +130,7 @@ impl Checker {
             delivery_limit: self.field(table, "delivery-limit", number(-1..=i32::MAX)),
             delivery_limit_counts: self.field(table, "delivery-limit-counts", word),
             on_crash: self.field(table, "on-crash", word),
+            ack_timeout: self.field(table, "ack-timeout", ack_timeout),
         }
     }
 

@@ -35,7 +35,8 @@ impl Schedule {
     }
 }
 
-fn millis(text: &str) -> Option<u32> {
+/// A number without a unit has milliseconds. More than seven days count as seven days.
+pub fn millis(text: &str) -> Option<u32> {
     let delay = match text.parse() {
         Ok(millis) => Duration::from_millis(millis),
         Err(_) => humantime::parse_duration(text).ok()?,

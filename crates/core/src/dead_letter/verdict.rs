@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use humantime_serde::re::humantime;
+
 use crate::amqp::content::Content;
 use crate::amqp::properties::Properties;
 use crate::amqp::table::{Table, TableBuilder, Value};
@@ -34,6 +36,8 @@ pub struct Verdict {
     pub delay: Option<Duration>,
     /// A return is a death, too.
     pub dies: bool,
+    /// Of the ack timeout, from now on.
+    pub extension: Option<Duration>,
     /// Members of a header table.
     headers: Vec<u8>,
 }
@@ -59,9 +63,14 @@ impl Verdict {
                 None => {}
             }
         }
-        match value(b"delay-ms").map(milliseconds) {
-            Some(None) => unused = Some(Unused::Malformed),
-            delay => verdict.delay = delay.flatten(),
+        for (argument, time) in [
+            (&b"delay-ms"[..], &mut verdict.delay),
+            (b"extend-ms", &mut verdict.extension),
+        ] {
+            match value(argument).map(milliseconds) {
+                Some(None) => unused = Some(Unused::Malformed),
+                said => *time = said.flatten(),
+            }
         }
         match value(b"dead").map(|dead| (dead.tag, dead.data)) {
             Some((b't', [dead])) => verdict.dies = *dead != 0,
@@ -75,6 +84,18 @@ impl Verdict {
         }
         verdict.headers = headers.finish();
         (verdict, unused)
+    }
+
+    /// The proxy's own: for a delivery that its client held for too long.
+    pub fn of_ack_timeout(timeout: Duration) -> Verdict {
+        let mut headers = TableBuilder::default();
+        let timeout = humantime::format_duration(timeout);
+        let [(_, reason), _] = TEXTS;
+        headers.longstr(reason, format!("ack timeout of {timeout}").as_bytes());
+        Verdict {
+            headers: headers.finish(),
+            ..Verdict::default()
+        }
     }
 
     /// Whether it changes what becomes of a return, and not only its headers.

@@ -83,6 +83,10 @@ pub enum Event {
     },
     /// The outcome of a dead letter that an operator sends back.
     Redriven { queue: ShortStr, outcome: Outcome },
+    /// A client held a delivery for longer than the ack timeout of its queue: it counts as returned.
+    TakenBack { queue: ShortStr, timeout: Duration },
+    /// A client settled what had been taken back: that is swallowed.
+    SettledLate,
     /// A message is in its queue again after a retry.
     CameBack { queue: ShortStr },
     /// A verdict of a client, or a part of it, has no effect.
@@ -173,6 +177,8 @@ pub enum Limit {
     Retained = "retained-bytes",
     RetainedPerConnection = "retained-bytes-per-connection",
     Tickets = "max-tickets-per-connection",
+    /// Taken back from a channel, and not settled by its client since.
+    TakenBack = "taken-back",
     /// A request waited too long behind rejects, or a settlement for an answer.
     CloseWait = "close-wait",
     ProbeTimeout = "probe-timeout",

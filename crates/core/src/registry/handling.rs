@@ -1,6 +1,8 @@
 //! How a queue is handled, by what is known of it and by the policies in force: which of its dead letters are the proxy's, why, and what to do about
 //! it. A pure function; `testdata/handling.txt` shows it.
 
+use std::time::Duration;
+
 use crate::amqp::version::Version;
 use crate::dead_letter::{Lookup, Target};
 use crate::machine::{Fallback, Mono};
@@ -38,6 +40,7 @@ pub struct Handling {
     pub why: Why,
     pub target: Option<Target>,
     pub retries: bool,
+    pub ack_timeout: Option<Duration>,
     /// In what its last declare differs from it, beside the target.
     pub kept: Box<[Kept]>,
     /// The source, and when it was so.
@@ -104,12 +107,12 @@ const AT_LEAST_ONCE: Why = why(
 );
 const RETRIES_ALONE: Why = why(
     "retries-alone",
-    "The queue has retries, and no dead-letter exchange.",
+    "The queue has retries or an ack timeout, and no dead-letter exchange.",
     "",
 );
 const NO_TARGET: Why = why(
     "no-target",
-    "The queue has no dead-letter exchange and no retries.",
+    "The queue has no dead-letter exchange, no retries and no ack timeout.",
     "",
 );
 const TAKEN_OVER: Why = why("taken-over", "The queue has an intake exchange.", "");
@@ -158,6 +161,7 @@ impl Handling {
             why,
             target: None,
             retries: false,
+            ack_timeout: None,
             kept: Default::default(),
             told: None,
             asked: None,
@@ -188,21 +192,26 @@ impl Circumstances<'_> {
             return None;
         }
         let said = declared.retries.clone();
+        let ack_timeout = self.policies.ack_timeout(queue, &said, self.mode);
         let retries = self.policies.retries(queue, said, self.mode, self.version);
         let retries = retries.is_some();
         let asked = known.asked().filter(|_| told.is_none());
         let (state, why, target) = match asked {
             Some(_) => (State::Unknown, UNDECLARED, None),
-            None => match self.judge(queue, &declared, retries, left) {
-                None if declared.kept.is_empty() => return None,
-                judged => judged.unwrap_or((State::Off, NO_TARGET, None)),
-            },
+            None => {
+                let comes_back = retries || ack_timeout.is_some();
+                match self.judge(queue, &declared, comes_back, left) {
+                    None if declared.kept.is_empty() => return None,
+                    judged => judged.unwrap_or((State::Off, NO_TARGET, None)),
+                }
+            }
         };
         Some(Handling {
             state,
             why,
             target,
             retries,
+            ack_timeout,
             kept: declared.kept,
             told,
             asked,
@@ -213,7 +222,7 @@ impl Circumstances<'_> {
         &self,
         queue: Queue<'_>,
         declared: &Declared,
-        retries: bool,
+        comes_back: bool,
         left: Option<Fallback>,
     ) -> Option<(State, Why, Option<Target>)> {
         let ours = self.policies.ours();
@@ -234,7 +243,7 @@ impl Circumstances<'_> {
         let broker = self.policies.broker_dead_letters(queue, declared);
         let adopted = self.policies.is_adopted(queue, declared);
         let (state, why) = match (&target, mode) {
-            (None, _) if declared.taken_over && !retries => return None,
+            (None, _) if declared.taken_over && !comes_back => return None,
             _ if declared.taken_over => (State::Full, TAKEN_OVER),
             _ if adopted => (State::Full, ADOPTED),
             (_, Mode::Off) => {
@@ -246,7 +255,7 @@ impl Circumstances<'_> {
             _ if lookup == Lookup::KeyUnknown => (State::Unknown, KEY_UNKNOWN),
             // Two of them with one priority: either may apply.
             (None, _) if broker => (State::Unknown, BROKER_POLICY),
-            (None, _) if !retries => return None,
+            (None, _) if !comes_back => return None,
             (None, _) => (State::Full, RETRIES_ALONE),
             (Some(_), Mode::RejectsOnly) => (State::RejectsOnly, KEEP),
             (Some(_), Mode::Full) => {

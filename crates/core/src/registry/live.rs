@@ -16,7 +16,7 @@ use crate::amqp::table::Table;
 use crate::amqp::version::Version;
 use crate::dead_letter::retries::Retries;
 use crate::dead_letter::{Lookup, Target};
-use crate::objects::{DeclaredTarget, Names};
+use crate::objects::{DeclaredTarget, Names, QueueType};
 
 use super::Declared;
 use super::arguments::{MESSAGE_TTL, OVERFLOW};
@@ -89,7 +89,7 @@ impl LivePolicies {
         mode: Mode,
         version: Option<Version>,
     ) -> Option<Retries> {
-        let ours = self.ours();
+        let (ours, said) = (self.ours(), said.of_returns());
         if said.is_silent() && !ours.speak_of_retries() {
             return None;
         }
@@ -100,11 +100,35 @@ impl LivePolicies {
         match mode {
             Mode::Off => None,
             Mode::Full | Mode::RejectsOnly => {
-                let by_policy = by_policy.unwrap_or_default();
+                let by_policy = by_policy.unwrap_or_default().of_returns();
                 let by_broker = self.0.brokers.load().limits(queue).delivery_limit;
                 said.by_us((by_policy, overrules), by_broker, queue.queue_type, version)
             }
         }
+    }
+
+    /// How long a delivery of such a queue may stay unsettled; `mode`: the global one.
+    pub fn ack_timeout(
+        &self,
+        queue: Queue<'_>,
+        said: &SaidRetries,
+        mode: Mode,
+    ) -> Option<Duration> {
+        let ours = self.ours();
+        if said.ack_timeout.is_none() && !ours.speak_of_ack_timeouts() {
+            return None;
+        }
+        let policy = ours.matching(queue);
+        let mode = policy.and_then(|policy| policy.mode).unwrap_or(mode);
+        if mode == Mode::Off || queue.queue_type == QueueType::Other {
+            return None;
+        }
+        let set = policy.and_then(|policy| policy.definition.retries.ack_timeout);
+        let millis = match policy.is_some_and(|policy| policy.overrules_arguments) {
+            true => set.or(said.ack_timeout),
+            false => said.ack_timeout.or(set),
+        };
+        Some(Duration::from_millis(millis?.into()))
     }
 
     /// For a declared queue. `names`: of its possible intake exchanges.

@@ -114,6 +114,7 @@ pub struct Policies {
     /// Highest priority first, then in the order of the file.
     policies: Vec<Policy>,
     any_retries: bool,
+    any_ack_timeout: bool,
 }
 
 /// Parses a pattern as RabbitMQ does (`re:run` without options): by bytes.
@@ -145,15 +146,20 @@ fn by_bytes(text: &str) -> String {
 impl Policies {
     pub fn new(mut policies: Vec<Policy>) -> Policies {
         policies.sort_by_key(|policy| std::cmp::Reverse(policy.priority)); // stable
-        let speaks = |policy: &Policy| !policy.definition.retries.is_silent();
+        let said = || policies.iter().map(|policy| &policy.definition.retries);
         Policies {
-            any_retries: policies.iter().any(speaks),
+            any_retries: said().any(|said| !said.clone().of_returns().is_silent()),
+            any_ack_timeout: said().any(|said| said.ack_timeout.is_some()),
             policies,
         }
     }
 
     pub fn speak_of_retries(&self) -> bool {
         self.any_retries
+    }
+
+    pub fn speak_of_ack_timeouts(&self) -> bool {
+        self.any_ack_timeout
     }
 
     /// Whether one of them lets a declare change where dead letters go.

@@ -12,7 +12,7 @@ use crate::dead_letter::grid::Jitter;
 use crate::dead_letter::retries::{
     BackOff, Counts, Delays, LONGEST_DELAY, OnCrash, Retries, RetryType,
 };
-use crate::dead_letter::schedule::Schedule;
+use crate::dead_letter::schedule::{Schedule, millis};
 use crate::objects::QueueType;
 
 use super::broker_policy::least;
@@ -24,9 +24,20 @@ const MULTIPLIER: &[u8] = b"x-delayed-retry-multiplier";
 const DELAYS: &[u8] = b"x-delayed-retry-delays";
 const LIMIT: &[u8] = b"x-delivery-limit";
 const COUNTS: &[u8] = b"x-delivery-limit-counts";
+const ACK_TIMEOUT: &[u8] = b"x-ack-timeout";
+const CONSUMER_TIMEOUT: &[u8] = b"x-consumer-timeout";
 
 /// Removed for classic queues: the broker refuses them, or will from 4.3 on (S11.1, S11.2).
-const OF_QUORUM_QUEUES: [&[u8]; 7] = [TYPE, MIN, MAX, MULTIPLIER, DELAYS, LIMIT, COUNTS];
+const OF_QUORUM_QUEUES: [&[u8]; 8] = [
+    TYPE,
+    MIN,
+    MAX,
+    MULTIPLIER,
+    DELAYS,
+    LIMIT,
+    COUNTS,
+    ACK_TIMEOUT,
+];
 
 /// For a maximum, multiplier or jitter without a delay.
 const DELAY_IS_MISSING: &str = "delayed-retry-max, delayed-retry-multiplier and delayed-retry-jitter delay nothing without a delayed-retry-min or delayed-retry-delays";
@@ -35,6 +46,14 @@ const NOTHING_COUNTS: &str =
     "on-crash and delivery-limit-counts count nothing without a delivery-limit or a delay";
 const NOTHING_SPREADS: &str = "delayed-retry-jitter is too small: no other delay queue is in reach of any of these delays; 0.6 is always enough";
 const TWO_SCHEDULES: &str = "delayed-retry-delays lists each delay: leave out delayed-retry-min, delayed-retry-max and delayed-retry-multiplier";
+
+/// A shorter one would take back what is on its way: a pause of a client or a slow network lasts as
+/// long.
+const SHORTEST_ACK_TIMEOUT: u32 = 1000;
+pub const ACK_TIMEOUT_MUST: &str =
+    "must be at least a second, such as \"30s\" or 30000 (milliseconds)";
+const ENDS_TOO_LATE: &str =
+    "x-ack-timeout must be shorter than x-consumer-timeout, at which the broker closes the channel";
 
 /// The default limit with delays, as for quorum queues of RabbitMQ 4.x.
 const DEFAULT_LIMIT: u64 = 20;
@@ -63,6 +82,9 @@ pub struct SaidRetries {
     pub delivery_limit_counts: Option<Counts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_crash: Option<OnCrash>,
+    /// In milliseconds. A delivery that is unsettled for longer counts as returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ack_timeout: Option<u32>,
 }
 
 // === impl SaidRetries ===
@@ -100,6 +122,7 @@ impl SaidRetries {
                 Some(b"all") => Some(Counts::All),
                 Some(_) | None => None,
             },
+            ack_timeout: value(ACK_TIMEOUT).and_then(ack_timeout_of),
             // What only a policy can say.
             delayed_retry_jitter: None,
             on_crash: None,
@@ -108,6 +131,14 @@ impl SaidRetries {
 
     pub fn is_silent(&self) -> bool {
         *self == SaidRetries::default()
+    }
+
+    /// What it says of returns: RabbitMQ and the proxy share those; an ack timeout is the proxy's.
+    pub(super) fn of_returns(self) -> SaidRetries {
+        SaidRetries {
+            ack_timeout: None,
+            ..self
+        }
     }
 
     pub fn does_nothing(&self) -> Option<&'static str> {
@@ -181,6 +212,7 @@ impl SaidRetries {
             delivery_limit: self.delivery_limit.or(other.delivery_limit),
             delivery_limit_counts: self.delivery_limit_counts.or(other.delivery_limit_counts),
             on_crash: self.on_crash.or(other.on_crash),
+            ack_timeout: self.ack_timeout.or(other.ack_timeout),
         }
     }
 
@@ -257,12 +289,24 @@ impl SaidRetries {
     }
 }
 
+/// A time with or without a unit. `None`: not valid.
+pub fn ack_timeout(text: &str) -> Option<u32> {
+    millis(text).filter(|millis| *millis >= SHORTEST_ACK_TIMEOUT)
+}
+
+fn ack_timeout_of(value: Value<'_>) -> Option<u32> {
+    ack_timeout(&text(value)?)
+}
+
+fn text(value: Value<'_>) -> Option<String> {
+    match value.as_integer() {
+        Some(number) => Some(number.to_string()),
+        None => String::from_utf8(value.as_longstr()?.to_vec()).ok(),
+    }
+}
+
 /// The delays of an array, or of a text with commas. `None`: not valid.
 fn schedule(value: Value<'_>) -> Option<Schedule> {
-    let text = |item: Value<'_>| match item.as_integer() {
-        Some(number) => Some(number.to_string()),
-        None => String::from_utf8(item.as_longstr()?.to_vec()).ok(),
-    };
     let Some(array) = value.as_array() else {
         return Schedule::parse(&text(value)?);
     };
@@ -307,6 +351,14 @@ pub fn in_vain(arguments: &[u8], delays: impl Fn(SaidRetries) -> bool) -> Option
         return Some(format!("delayed-retry-delays {}", Schedule::MUST));
     }
     let said = SaidRetries::of_arguments(arguments);
+    let broker_timeout = value(CONSUMER_TIMEOUT).and_then(Value::as_integer);
+    match (value(ACK_TIMEOUT), said.ack_timeout, broker_timeout) {
+        (Some(_), None, _) => return Some(format!("ack-timeout {ACK_TIMEOUT_MUST}")),
+        (_, Some(ours), Some(brokers)) if i64::from(ours) >= brokers => {
+            return Some(ENDS_TOO_LATE.to_owned());
+        }
+        _ => {}
+    }
     let asks = said.delayed_retry_type != Some(RetryType::Disabled);
     match said.names_delay() {
         true => said.contradiction(),

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::incoming::Incoming;
@@ -119,6 +120,8 @@ pub(super) struct Consumer {
     pub retried: bool,
     /// What was new when its queue was last looked at.
     pub looked: Option<News>,
+    /// Of its queue at that look.
+    pub ack_timeout: Option<Duration>,
 }
 
 /// A rewritten refusal about an object of the proxy.
@@ -165,8 +168,12 @@ impl Channel {
         let tag = settle.delivery_tag;
         let all = settle.multiple && tag == DeliveryTag(0);
         let is_open = !all && self.unacked.may_settle(tag);
+        let is_late = self.unacked.is_taken_back(tag);
+        if is_late && !settle.multiple {
+            return Meant::Nothing;
+        }
         let impatient = self.impatient && self.is_getting();
-        if !is_open && self.is_getting() && !impatient && !self.native {
+        if !is_open && !is_late && self.is_getting() && !impatient && !self.native {
             return Meant::Answers;
         }
         self.unanswered = true;
@@ -178,6 +185,8 @@ impl Channel {
         } else if all {
             self.all = last_open(self.all.unwrap_or(DeliveryTag(u64::MAX)));
             self.all
+        } else if is_late {
+            last_open(tag)
         } else if impatient || self.tx.is_some() && self.unacked.is_taken(tag) {
             // What is still to come stays unsettled, since nobody can tell whether it is meant. After a rollback a client may settle once more
             // what is kept: that stays so.
@@ -185,7 +194,7 @@ impl Channel {
         } else {
             return Meant::Brokers;
         };
-        let as_it_is = !all && !impatient;
+        let as_it_is = !all && !impatient && !is_late;
         last.map_or(Meant::Nothing, |last| Meant::Tag { last, as_it_is })
     }
 

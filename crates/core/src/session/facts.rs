@@ -62,7 +62,8 @@ impl<'a> Facts<'a> {
     /// Whether a delivery to this consumer needs a look. Most do not: nobody manages their queue.
     pub(super) fn matters_to(self, consumer: &Consumer) -> bool {
         let is_new = || consumer.looked != Some(self.news());
-        consumer.retried || self.registry.get(&consumer.queue).is_some() || is_new()
+        let is_ours = consumer.retried || consumer.ack_timeout.is_some();
+        is_ours || self.registry.get(&consumer.queue).is_some() || is_new()
     }
 
     /// The accepted declare of a managed queue.
@@ -99,15 +100,49 @@ impl<'a> Facts<'a> {
         policies.retries(queue, said, self.settings.mode, self.peer.version)
     }
 
+    pub(super) fn ack_timeout_for(
+        self,
+        name: &[u8],
+        queue_type: QueueType,
+        said: &SaidRetries,
+    ) -> Option<Duration> {
+        let queue = self.queue(name, queue_type);
+        let policies = &self.settings.policies;
+        policies.ack_timeout(queue, said, self.settings.mode)
+    }
+
+    /// Whether the proxy handles returns of such a queue, or takes its messages back.
+    pub(super) fn comes_back(self, name: &[u8], queue_type: QueueType, said: SaidRetries) -> bool {
+        self.ack_timeout_for(name, queue_type, &said).is_some()
+            || self.retries_for(name, queue_type, said).is_some()
+    }
+
+    /// How long a delivery of a queue may stay unsettled, whoever declared it.
+    pub(super) fn ack_timeout(self, queue: &[u8]) -> Option<Duration> {
+        match self.declared(queue) {
+            Some(declared) => {
+                self.ack_timeout_for(queue, self.type_of(queue, declared), &declared.retries)
+            }
+            None if self.settings.policies.ours().speak_of_ack_timeouts() => {
+                self.ack_timeout_for(queue, self.seen_type(queue), &SaidRetries::default())
+            }
+            None => None,
+        }
+    }
+
+    /// What a declare without a type made, the catalogue may know better.
+    fn type_of(self, queue: &[u8], declared: &Declared) -> QueueType {
+        match declared.queue_type {
+            QueueType::Default => self.seen_type(queue),
+            said => said,
+        }
+    }
+
     /// Retries of a queue, whoever declared it.
     pub(super) fn retries(self, queue: &[u8]) -> Option<Retries> {
         match self.declared(queue) {
             Some(declared) => {
-                // What a declare without a type made, the catalogue may know better.
-                let queue_type = match declared.queue_type {
-                    QueueType::Default => self.seen_type(queue),
-                    said => said,
-                };
+                let queue_type = self.type_of(queue, declared);
                 self.retries_for(queue, queue_type, declared.retries.clone())
             }
             None if self.settings.policies.ours().speak_of_retries() => {

@@ -4,7 +4,7 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::incoming::Incoming;
 use crate::amqp::method::{Cancel, Close, ConsumerTag, Deliver, GetOk, MethodId};
 use crate::amqp::reply;
-use crate::machine::{Event, Leg, Wall};
+use crate::machine::{Event, Leg, Now};
 use crate::registry::refusal;
 
 use super::channel::{Consumer, Copying, Transfer};
@@ -315,29 +315,36 @@ impl Session {
         &mut self,
         channel: ChannelId,
         said: &Deliver<'_>,
-        consumer: Consumer,
+        mut consumer: Consumer,
         turn: &mut Turn<'_>,
     ) {
         let news = self.facts().news();
-        if consumer.looked != Some(news) && self.registry.get(&consumer.queue).is_none() {
+        if consumer.looked != Some(news) {
+            if self.registry.get(&consumer.queue).is_none() {
+                self.line(turn).1.adopt_or_assume(&consumer.queue);
+            }
+            consumer.ack_timeout = self.facts().ack_timeout(&consumer.queue);
             let state = self.channels.get_mut(&channel);
             if let Some((state, tag)) = state.zip(consumer.tag.as_ref())
                 && let Some(known) = state.consumers.get_mut(tag)
             {
-                known.looked = Some(news);
+                (known.looked, known.ack_timeout) = (Some(news), consumer.ack_timeout);
             }
-            self.line(turn).1.adopt_or_assume(&consumer.queue);
         }
         let known = self.registry.get(&consumer.queue).is_some();
-        if (known || consumer.retried)
+        if (known || consumer.retried || consumer.ack_timeout.is_some())
             && let Some(state) = self.channels.get_mut(&channel)
         {
-            state.copying = copying(said, consumer, turn.now.wall).map(Incoming::new);
+            if let Some(timeout) = consumer.ack_timeout {
+                self.ledger.watch.begin(timeout, turn.now.mono);
+            }
+            state.copying = copying(said, consumer, turn.now).map(Incoming::new);
         }
     }
 }
 
-fn copying(said: &Deliver<'_>, consumer: Consumer, delivered: Wall) -> Option<Copying> {
+fn copying(said: &Deliver<'_>, consumer: Consumer, now: Now) -> Option<Copying> {
+    let timeout = consumer.ack_timeout;
     Some(Copying {
         tag: said.delivery_tag,
         of: Retained {
@@ -346,7 +353,8 @@ fn copying(said: &Deliver<'_>, consumer: Consumer, delivered: Wall) -> Option<Co
             exchange: ShortStr::copy(said.exchange)?,
             routing_key: ShortStr::copy(said.routing_key)?,
             redelivered: said.redelivered,
-            delivered,
+            delivered: now.wall,
+            overdue_at: timeout.map(|timeout| now.mono.after(timeout)),
             ..Retained::default()
         },
         bytes: 0,

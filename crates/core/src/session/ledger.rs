@@ -10,6 +10,7 @@ use crate::dead_letter::retries::OnCrash;
 use crate::machine::{Budget, Event, Fallback, Limit, Outcome, Publication, Ticket};
 use crate::registry::Standing;
 
+use super::ack_timeout::Watch;
 use super::again::{Again, LAST_PAUSE};
 use super::channel::{Channel, Channels};
 use super::delays::Publishes;
@@ -32,6 +33,8 @@ pub(super) struct Ledger {
     pub(super) again: Again,
     /// When kept deliveries without a copy return to their queues.
     pub(super) back: Again,
+    /// When open deliveries may have to be taken back.
+    pub(super) watch: Watch,
     /// Retained bytes, including withheld rejects.
     pub(super) bytes: usize,
     budget: Budget,
@@ -79,6 +82,7 @@ impl Ledger {
             max_tickets: settings.limits.now().max_tickets_per_connection,
             again: Again::default(),
             back: Again::default(),
+            watch: Watch::default(),
             bytes: 0,
             budget: settings.retained.clone(),
         }
@@ -138,8 +142,9 @@ impl Ledger {
         self.give_back(unacked.bytes());
     }
 
-    /// The client is gone: nothing is retried.
+    /// The client is gone: nothing is retried or taken back.
     pub(super) fn forget_kept(&mut self) {
+        self.watch = Watch::default();
         (self.again, self.back) = (Again::default(), Again::default());
     }
 

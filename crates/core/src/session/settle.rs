@@ -68,6 +68,9 @@ impl Session {
             && let Some(state) = self.channels.get_mut(&channel)
         {
             (state.all, state.impatient) = (None, false);
+            if state.unacked.settled_late(settle) {
+                turn.event(Event::SettledLate);
+            }
         }
         handled
     }
@@ -266,7 +269,12 @@ impl Settlement {
 }
 
 /// The delivery's queue, if it must be verified: its end was seen, or it may have been replaced.
-fn doubted(unacked: &Unacked, tag: DeliveryTag, facts: Facts<'_>, now: Mono) -> Option<ShortStr> {
+pub(super) fn doubted(
+    unacked: &Unacked,
+    tag: DeliveryTag,
+    facts: Facts<'_>,
+    now: Mono,
+) -> Option<ShortStr> {
     let queue = &unacked.retained(tag)?.queue;
     let is_alive = facts.registry.is_alive(queue, now);
     (!is_alive).then(|| queue.clone())

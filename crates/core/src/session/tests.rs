@@ -1,5 +1,6 @@
 //! Scripted peers: the script is both legs, time is a number.
 
+mod ack_timeout;
 mod bounds;
 mod bridges;
 mod came_back;

@@ -15,7 +15,7 @@ type Timer = (
 );
 
 /// Timers due at the same time fire in this order.
-pub(super) const TIMERS: [Timer; 7] = [
+pub(super) const TIMERS: [Timer; 8] = [
     (
         |s| s.transit.pause.heartbeat_at(),
         |s, turn| s.transit.heartbeat(&s.peer, turn),
@@ -50,6 +50,7 @@ pub(super) const TIMERS: [Timer; 7] = [
         |s| s.ledger.back.at(),
         |s, turn| s.books(turn).return_uncopied(),
     ),
+    (|s| s.ledger.watch.at(), |s, turn| s.take_back_overdue(turn)),
 ];
 
 impl Books<'_, '_> {

@@ -13,6 +13,7 @@ use crate::machine::{Cause, Mono, Wall};
 use super::instead::{Asked, Counts};
 
 pub(super) mod bits;
+mod taken_back;
 mod uncommitted;
 mod verdict;
 
@@ -40,6 +41,8 @@ pub(crate) struct Retained {
     /// Publish its dead letter with our own `user-id`.
     pub hide_user: bool,
     pub verdict: Option<Box<Verdict>>,
+    /// End of the ack timeout of its queue.
+    pub overdue_at: Option<Mono>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +110,9 @@ pub(crate) struct Unacked {
     /// In tx mode: tags settled since the last commit.
     uncommitted: Option<Bits>,
     judged: bool,
+    /// After an ack timeout: settled by the proxy, and not yet by the client. Independent of what
+    /// the broker waits for.
+    taken_back: Bits,
 }
 
 /// A kept delivery that is not in flight.

@@ -9,7 +9,7 @@ use crate::amqp::method::{MethodId, QueueUnbind};
 use crate::amqp::reply;
 use crate::dead_letter::Disposal;
 use crate::dead_letter::verdict::Verdict;
-use crate::machine::{Event, Leg, Now, Unused};
+use crate::machine::{Event, Leg, Mono, Now, Unused};
 
 use super::channel::Channel;
 use super::facts::Facts;
@@ -37,7 +37,10 @@ impl Session {
         let unbind = QueueUnbind::parse(method.payload);
         if let (Some(state), Ok(unbind)) = (self.channels.get_mut(&method.channel), unbind) {
             let unused = match tag(unbind.routing_key) {
-                Some(tag) => self.ledger.judge(state, tag, unbind.arguments, facts),
+                Some(tag) => {
+                    let now = turn.now.mono;
+                    self.ledger.judge(state, tag, unbind.arguments, facts, now)
+                }
                 None => Some((ShortStr::EMPTY, Unused::Malformed)),
             };
             if let Some((queue, cause)) = unused {
@@ -67,6 +70,7 @@ impl Ledger {
         tag: DeliveryTag,
         arguments: &[u8],
         facts: Facts<'_>,
+        now: Mono,
     ) -> Option<(ShortStr, Unused)> {
         let unacked = &mut state.unacked;
         self.give_back(unacked.set_verdict(tag, None));
@@ -82,6 +86,9 @@ impl Ledger {
         } else if bytes > most.saturating_sub(self.bytes) || !self.take(bytes) {
             Some(Unused::Budget)
         } else {
+            if let Some(extension) = verdict.extension {
+                unacked.extend(tag, now.after(extension));
+            }
             unacked.set_verdict(tag, Some(Box::new(verdict)));
             unused
         };
@@ -122,7 +129,9 @@ impl Page<'_, '_> {
     /// The broker deals with the delivery: its verdict has no effect.
     pub(super) fn forget_verdict(&mut self, tag: DeliveryTag) {
         let unacked = &mut self.state.unacked;
+        // That of an ack timeout is the proxy's own.
         if unacked.verdict(tag).is_some()
+            && !unacked.is_taken_back(tag)
             && let Some(judged) = unacked.copy(tag)
         {
             let queue = judged.queue.clone();

@@ -57,7 +57,7 @@ fn each_argument_is_read_and_one_that_cannot_be_used_is_left_out() {
 
     let week = Some(LONGEST_DELAY);
     let long = |number: i64| number.to_be_bytes();
-    for (name, tag, data, delay, dies, unused) in [
+    for (name, tag, data, time, dies, unused) in [
         (
             "delay-ms",
             b'l',
@@ -79,6 +79,8 @@ fn each_argument_is_read_and_one_that_cannot_be_used_is_left_out() {
         ("delay-ms", b'l', &long(-1), None, false, Some(Malformed)),
         ("delay-ms", b'S', b"10", None, false, Some(Malformed)),
         ("delay-ms", b'V', b"", None, false, None),
+        ("extend-ms", b'l', &long(i64::MAX), week, false, None),
+        ("extend-ms", b'l', &long(0), None, false, Some(Malformed)),
         ("dead", b't', &[0], None, false, None),
         ("dead", b't', &[1], None, true, None),
         ("dead", b'l', &long(1), None, false, Some(Malformed)),
@@ -98,8 +100,9 @@ fn each_argument_is_read_and_one_that_cannot_be_used_is_left_out() {
     ] {
         let read = read(|table| table.value(name.as_bytes(), &value(tag, data)));
         let expected = Verdict {
-            delay,
+            delay: time.filter(|_| name == "delay-ms"),
             dies,
+            extension: time.filter(|_| name == "extend-ms"),
             headers: Vec::new(),
         };
         assert_eq!(read, (expected, unused), "{name} {tag} {data:?}");

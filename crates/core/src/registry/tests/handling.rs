@@ -62,6 +62,7 @@ pub(super) fn handled(
         None => format!("to {}", quoted(&target.exchange)),
     }));
     words.extend(handling.retries.then(|| "retries".to_owned()));
+    words.extend(handling.ack_timeout.map(|of| format!("ack timeout {of:?}")));
     let (told, asked) = (handling.told, handling.asked);
     words.extend(told.map(|(source, at)| format!("told by {source:?} at {}", at.0)));
     words.extend(asked.map(|at| format!("asked in vain at {}", at.0)));

@@ -125,6 +125,11 @@ impl Scene {
                 let retries = self.live.retries(queue(line), said, mode, self.version);
                 retries.map_or("none of ours".to_owned(), shown::retries)
             }
+            "ack-timeout" => {
+                let said = SaidRetries::of_arguments(&self.arguments);
+                let timeout = self.live.ack_timeout(queue(line), &said, mode);
+                timeout.map_or("none".to_owned(), |timeout| format!("{timeout:?}"))
+            }
             "in-vain" => {
                 let delays = line.flag("delayed-by-policy");
                 let said = said_retries::in_vain(&self.arguments, |_| delays);
@@ -427,6 +432,7 @@ fn retries_said(line: &Line) -> SaidRetries {
         delivery_limit: line.text("limit").map(|limit| limit.parse().unwrap()),
         delivery_limit_counts: line.flag("failed-count").then_some(Counts::Failed),
         on_crash: line.flag("crashes-count").then_some(OnCrash::CountAll),
+        ack_timeout: number("ack-timeout"),
     }
 }
 

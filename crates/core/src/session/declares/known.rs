@@ -144,11 +144,7 @@ impl Line<'_, '_> {
         let mode = self.of_policy(queue, declared.queue_type, |policy| {
             arguments.mode(&declared.said, policy, self.settings.mode)
         });
-        let asks = |said| {
-            self.facts()
-                .retries_for(queue, declared.queue_type, said)
-                .is_some()
-        };
+        let asks = |said| self.facts().comes_back(queue, declared.queue_type, said);
         let target = || {
             let queue = self.facts().queue(queue, declared.queue_type);
             let names = &self.settings.names;

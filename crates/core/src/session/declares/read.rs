@@ -198,11 +198,7 @@ impl Line<'_, '_> {
 
     /// Whether its queue will have retries, or would have but for its arguments.
     pub(super) fn is_retried(&self, read: &Read<'_>, said: SaidRetries) -> bool {
-        let asks = |said| {
-            self.facts()
-                .retries_for(&read.name, read.queue_type, said)
-                .is_some()
-        };
+        let asks = |said| self.facts().comes_back(&read.name, read.queue_type, said);
         asks(said) || asks(SaidRetries::default())
     }
 

@@ -9,7 +9,7 @@ use crate::objects::Names;
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
 use crate::registry::policy::{Definition, Pattern, Policies, Policy};
 
-/// `PATTERN [exchange=X] [key=K] [min=MS] [delays=MS,…] [jitter=J] [limit=N] [on-crash=W] [overrules] [mode=M]`
+/// `PATTERN [exchange=X] [key=K] [min=MS] [delays=MS,…] [jitter=J] [ack-timeout=MS] [limit=N] [on-crash=W] [overrules] [mode=M]`
 pub(super) fn policy(words: &str) -> Policies {
     let (pattern, words) = words.split_once(' ').unwrap_or((words, ""));
     let mut policy = Policy {
@@ -25,6 +25,7 @@ pub(super) fn policy(words: &str) -> Policies {
             "min" => retries.delayed_retry_min = Some(number(value)),
             "delays" => retries.delayed_retry_delays = Schedule::parse(value),
             "jitter" => retries.delayed_retry_jitter = Jitter::parse(value).unwrap(),
+            "ack-timeout" => retries.ack_timeout = Some(number(value)),
             "limit" => retries.delivery_limit = Some(number(value)),
             "on-crash" => {
                 retries.on_crash = Some(match value {

@@ -99,7 +99,7 @@ fn session(words: &str) -> Script {
     script
 }
 
-/// `QUEUE [taken-over] [min=MS] [delays=MS,…] [jitter=J] [limit=N] [delayed=failed] [bits=N] [type=quorum] {arguments}`
+/// `QUEUE [taken-over] [min=MS] [delays=MS,…] [jitter=J] [ack-timeout=MS] [limit=N] [delayed=failed] [bits=N] [type=quorum] {arguments}`
 fn declared(words: &str) -> (&str, Declared) {
     let (words, table) = words.split_at(words.find('{').unwrap_or(words.len()));
     let (queue, words) = words.split_once(' ').unwrap_or((words, ""));
@@ -112,6 +112,7 @@ fn declared(words: &str) -> (&str, Declared) {
             "min" => retries.delayed_retry_min = Some(number(value)),
             "delays" => retries.delayed_retry_delays = Schedule::parse(value),
             "jitter" => retries.delayed_retry_jitter = Jitter::parse(value).unwrap(),
+            "ack-timeout" => retries.ack_timeout = Some(number(value)),
             "limit" => retries.delivery_limit = Some(number(value)),
             "delayed" if value == "failed" => {
                 retries.delayed_retry_type = Some(RetryType::Failed);

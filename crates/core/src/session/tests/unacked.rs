@@ -7,14 +7,22 @@ use proptest::prelude::*;
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::DeliveryTag;
+use crate::amqp::method::Settle;
 use crate::session::unacked::{Retained, Unacked};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Deliver { skip: u64, retain: bool },
+    Deliver {
+        skip: u64,
+        retain: bool,
+    },
     Settle(u64),
     SettleUpTo(u64),
     Withhold(u64),
+    /// Withheld after an ack timeout.
+    TakeBack(u64),
+    /// The client settles tags, of which some may have been taken back.
+    Late(u64, bool),
     Done(u64),
     GiveUp(u64),
     Acks,
@@ -27,6 +35,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => tag.clone().prop_map(Step::Settle),
         1 => tag.clone().prop_map(Step::SettleUpTo),
         3 => tag.clone().prop_map(Step::Withhold),
+        2 => tag.clone().prop_map(Step::TakeBack),
+        2 => (0..300u64, any::<bool>()).prop_map(|(tag, multiple)| Step::Late(tag, multiple)),
         3 => tag.clone().prop_map(Step::Done),
         1 => tag.prop_map(Step::GiveUp),
         1 => Just(Step::Acks),
@@ -49,6 +59,7 @@ struct Model {
     outstanding: BTreeSet<u64>,
     retained: BTreeSet<u64>,
     withheld: BTreeSet<u64>,
+    late: BTreeSet<u64>,
     done: BTreeSet<u64>,
 }
 
@@ -106,6 +117,19 @@ proptest! {
                     ledger.withhold(DeliveryTag(tag));
                     model.withheld.insert(tag);
                 }
+                Step::TakeBack(tag) if model.retained.remove(&tag) => {
+                    ledger.withhold(DeliveryTag(tag));
+                    ledger.take_back(DeliveryTag(tag));
+                    model.withheld.insert(tag);
+                    model.late.insert(tag);
+                }
+                Step::Late(tag, multiple) => {
+                    let before = model.late.len();
+                    let most = if tag == 0 { u64::MAX } else { tag };
+                    model.late.retain(|late| if multiple { *late > most } else { *late != tag });
+                    let settle = Settle { delivery_tag: DeliveryTag(tag), multiple, requeue: false };
+                    prop_assert_eq!(ledger.settled_late(settle), model.late.len() < before);
+                }
                 Step::Done(tag) if model.withheld.remove(&tag) => {
                     prop_assert!(ledger.done(DeliveryTag(tag)).is_some());
                     model.done.insert(tag);
@@ -132,6 +156,7 @@ proptest! {
             prop_assert_eq!(ledger.first_withheld(), taken.map(DeliveryTag));
             prop_assert_eq!(ledger.bytes(), (model.retained.len() + model.withheld.len()) * retained().bytes());
             for tag in 0..=last + 1 {
+                prop_assert_eq!(ledger.is_taken_back(DeliveryTag(tag)), model.late.contains(&tag));
                 prop_assert_eq!(ledger.may_settle(DeliveryTag(tag)), open.contains(&tag));
                 let above = open.range(tag + 1..).next().filter(|t| **t <= tag + 70).copied();
                 prop_assert_eq!(ledger.next_open(DeliveryTag(tag + 1), DeliveryTag(tag + 70)), above.map(DeliveryTag));

@@ -46,9 +46,13 @@ impl Unacked {
         }
     }
 
-    /// `basic.recover`: all are requeued, except those that a rollback may bring back.
+    /// `basic.recover`: all are requeued, except those that a rollback may bring back. What the
+    /// client settles late is swallowed all the same.
     pub(crate) fn take_all(&mut self) -> Unacked {
-        let mut left = Unacked::default();
+        let mut left = Unacked {
+            taken_back: std::mem::take(&mut self.taken_back),
+            ..Unacked::default()
+        };
         if let Some(told) = self.uncommitted.take() {
             left.uncommitted = Some(told);
             left.uncopied = std::mem::take(&mut self.uncopied);
