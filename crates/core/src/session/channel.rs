@@ -118,9 +118,14 @@ pub(super) struct Consumer {
     pub ending: bool,
     /// At its start, a policy of the proxy gave its queue retries.
     pub retried: bool,
-    /// What was new when its queue was last looked at.
-    pub looked: Option<News>,
-    /// Of its queue at that look.
+    /// The last look at its queue.
+    pub looked: Option<Arc<Look>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Look {
+    /// What was new then.
+    pub news: News,
     pub ack_timeout: Option<Duration>,
 }
 
@@ -310,6 +315,11 @@ impl Channel {
 // === impl Consumer ===
 
 impl Consumer {
+    pub(super) fn has_ack_timeout(&self) -> bool {
+        let looked = self.looked.as_ref();
+        looked.is_some_and(|looked| looked.ack_timeout.is_some())
+    }
+
     /// Its `basic.consume`, with the tag that it has.
     pub(super) fn asked(&self, out: &mut Vec<u8>, channel: ChannelId, tag: &[u8]) {
         let plain = if self.no_ack { Consume::NO_ACK } else { 0 };

@@ -61,8 +61,9 @@ impl<'a> Facts<'a> {
 
     /// Whether a delivery to this consumer needs a look. Most do not: nobody manages their queue.
     pub(super) fn matters_to(self, consumer: &Consumer) -> bool {
-        let is_new = || consumer.looked != Some(self.news());
-        let is_ours = consumer.retried || consumer.ack_timeout.is_some();
+        let looked = consumer.looked.as_ref();
+        let is_new = || looked.is_none_or(|looked| looked.news != self.news());
+        let is_ours = consumer.retried || consumer.has_ack_timeout();
         is_ours || self.registry.get(&consumer.queue).is_some() || is_new()
     }
 

@@ -1,13 +1,16 @@
 //! What the broker sends: it all passes, but replies and deliveries tell us what to keep.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::incoming::Incoming;
 use crate::amqp::method::{Cancel, Close, ConsumerTag, Deliver, GetOk, MethodId};
 use crate::amqp::reply;
-use crate::machine::{Event, Leg, Now};
+use crate::machine::{Event, Leg, Wall};
 use crate::registry::refusal;
 
-use super::channel::{Consumer, Copying, Transfer};
+use super::channel::{Consumer, Copying, Look, Transfer};
 use super::facts::Facts;
 use super::frames::{Handled, Method};
 use super::lifecycle::Phase;
@@ -315,36 +318,50 @@ impl Session {
         &mut self,
         channel: ChannelId,
         said: &Deliver<'_>,
-        mut consumer: Consumer,
+        consumer: Consumer,
         turn: &mut Turn<'_>,
     ) {
-        let news = self.facts().news();
-        if consumer.looked != Some(news) {
-            if self.registry.get(&consumer.queue).is_none() {
-                self.line(turn).1.adopt_or_assume(&consumer.queue);
-            }
-            consumer.ack_timeout = self.facts().ack_timeout(&consumer.queue);
-            let state = self.channels.get_mut(&channel);
-            if let Some((state, tag)) = state.zip(consumer.tag.as_ref())
-                && let Some(known) = state.consumers.get_mut(tag)
-            {
-                (known.looked, known.ack_timeout) = (Some(news), consumer.ack_timeout);
-            }
-        }
+        let timeout = self.look(channel, &consumer, turn);
         let known = self.registry.get(&consumer.queue).is_some();
-        if (known || consumer.retried || consumer.ack_timeout.is_some())
+        if (known || consumer.retried || timeout.is_some())
             && let Some(state) = self.channels.get_mut(&channel)
         {
-            if let Some(timeout) = consumer.ack_timeout {
-                self.ledger.watch.begin(timeout, turn.now.mono);
+            let mut copying = copying(said, consumer, turn.now.wall);
+            if let Some((timeout, copying)) = timeout.zip(copying.as_mut()) {
+                let now = turn.now.mono;
+                copying.of.overdue_at = Some(now.after(timeout));
+                self.ledger.watch.begin(timeout, now);
             }
-            state.copying = copying(said, consumer, turn.now).map(Incoming::new);
+            state.copying = copying.map(Incoming::new);
         }
+    }
+
+    /// Looks at the queue of a consumer, where something is new. Returns its ack timeout.
+    fn look(
+        &mut self,
+        channel: ChannelId,
+        consumer: &Consumer,
+        turn: &mut Turn<'_>,
+    ) -> Option<Duration> {
+        let news = self.facts().news();
+        if let Some(looked) = consumer.looked.as_ref().filter(|of| of.news == news) {
+            return looked.ack_timeout;
+        }
+        if self.registry.get(&consumer.queue).is_none() {
+            self.line(turn).1.adopt_or_assume(&consumer.queue);
+        }
+        let ack_timeout = self.facts().ack_timeout(&consumer.queue);
+        let state = self.channels.get_mut(&channel);
+        if let Some((state, tag)) = state.zip(consumer.tag.as_ref())
+            && let Some(known) = state.consumers.get_mut(tag)
+        {
+            known.looked = Some(Arc::new(Look { news, ack_timeout }));
+        }
+        ack_timeout
     }
 }
 
-fn copying(said: &Deliver<'_>, consumer: Consumer, now: Now) -> Option<Copying> {
-    let timeout = consumer.ack_timeout;
+fn copying(said: &Deliver<'_>, consumer: Consumer, delivered: Wall) -> Option<Copying> {
     Some(Copying {
         tag: said.delivery_tag,
         of: Retained {
@@ -353,8 +370,7 @@ fn copying(said: &Deliver<'_>, consumer: Consumer, now: Now) -> Option<Copying> 
             exchange: ShortStr::copy(said.exchange)?,
             routing_key: ShortStr::copy(said.routing_key)?,
             redelivered: said.redelivered,
-            delivered: now.wall,
-            overdue_at: timeout.map(|timeout| now.mono.after(timeout)),
+            delivered,
             ..Retained::default()
         },
         bytes: 0,

@@ -238,7 +238,6 @@ impl Channel {
             ending: false,
             retried,
             looked: None,
-            ack_timeout: None,
         };
         let queue = || Some(self.queue(QueueName::parse(payload).ok()?.queue));
         Some(match method.id {

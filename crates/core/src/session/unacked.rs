@@ -8,14 +8,17 @@ use crate::amqp::content::Content;
 use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::dead_letter::retries::Attempts;
 use crate::dead_letter::verdict::Verdict;
-use crate::machine::{Cause, Mono, Wall};
+use crate::machine::{Mono, Wall};
 
 use super::instead::{Asked, Counts};
 
 pub(super) mod bits;
+mod kept;
 mod taken_back;
 mod uncommitted;
 mod verdict;
+
+pub(crate) use kept::Idle;
 
 use bits::{Bits, bits, clear, clear_up_to, first, has, set};
 
@@ -113,17 +116,6 @@ pub(crate) struct Unacked {
     /// After an ack timeout: settled by the proxy, and not yet by the client. Independent of what
     /// the broker waits for.
     taken_back: Bits,
-}
-
-/// A kept delivery that is not in flight.
-#[derive(Debug)]
-pub(crate) struct Idle<'a> {
-    pub tag: DeliveryTag,
-    pub queue: &'a ShortStr,
-    /// Rejected; else returned.
-    pub rejected: bool,
-    /// Set without a copy: how near it is to a delivery limit.
-    pub uncopied: Option<Counts>,
 }
 
 // === impl Unacked ===
@@ -397,79 +389,11 @@ impl Unacked {
         Some(retained)
     }
 
-    /// Keeps the delivery unsettled from now on. Those in flight stay so. False: kept before.
-    pub(crate) fn keep(&mut self, tag: DeliveryTag, since: Mono) -> bool {
-        let state = self.copy(tag).map(|of| of.state);
-        match state {
-            Some(State::Open) => self.enter(tag, State::Kept),
-            Some(State::Withheld) => self.enter(tag, State::Again),
-            Some(State::Kept | State::Again) | None => return false,
-        }
-        if let Some(retained) = self.copies.get_mut(&tag.0) {
-            retained.kept = since;
-        }
-        true
-    }
-
-    /// The same for a delivery without a copy.
-    pub(crate) fn keep_uncopied(&mut self, tag: DeliveryTag, returned: bool) {
-        set(&mut self.taken, tag.0);
-        let of = self.uncopied.iter_mut().find(|of| has(&of.tags, tag.0));
-        if let Some(of) = of.filter(|_| returned) {
-            set(&mut of.returned, tag.0);
-        }
-    }
-
-    pub(crate) fn is_kept(&self, tag: DeliveryTag) -> bool {
-        self.is(tag, State::Kept) || self.is(tag, State::Again)
-    }
-
-    /// The kept delivery is in flight again.
-    pub(crate) fn kept_goes(&mut self, tag: DeliveryTag) {
-        self.enter(tag, State::Again);
-    }
-
-    /// The publisher refused a kept delivery. False: it is not kept.
-    pub(crate) fn kept_refused(&mut self, tag: DeliveryTag, cause: Cause) -> bool {
-        let is_kept = self.is_kept(tag);
-        if let Some(retained) = self.copies.get_mut(&tag.0).filter(|_| is_kept) {
-            retained.state = State::Kept;
-            retained.hide_user |= cause == Cause::UserId;
-            if retained.asked == Asked::Return && cause == Cause::TooBig {
-                retained.asked = Asked::TooLarge;
-            }
-        }
-        is_kept
-    }
-
     /// Drops a useless copy, as if the client had not settled it.
     pub(crate) fn drop_copy(&mut self, tag: DeliveryTag) -> Option<Retained> {
         let retained = self.take(tag)?;
         clear(&mut self.taken, tag.0);
         Some(retained)
-    }
-
-    /// Kept and not in flight, in tag order.
-    pub(crate) fn idle(&self) -> impl Iterator<Item = Idle<'_>> {
-        self.taken().filter_map(|tag| self.kept(tag))
-    }
-
-    pub(crate) fn kept(&self, tag: DeliveryTag) -> Option<Idle<'_>> {
-        if let Some(of) = self.copy(tag) {
-            return (of.state == State::Kept).then_some(Idle {
-                tag,
-                queue: &of.queue,
-                rejected: of.asked == Asked::Reject,
-                uncopied: None,
-            });
-        }
-        let of = self.uncopied.iter().find(|of| has(&of.tags, tag.0))?;
-        Some(Idle {
-            tag,
-            queue: &of.queue,
-            rejected: !has(&of.returned, tag.0),
-            uncopied: Some(of.counts),
-        })
     }
 
     /// Due acks as `(tag, multiple)`: a `multiple` without a hole below, then singles in tag order.

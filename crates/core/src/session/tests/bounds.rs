@@ -46,8 +46,8 @@ fn a_reply_counts_for_what_is_kept_of_its_request() {
     };
     for (request, kept) in [
         (frames("declare q +passive"), 1),
-        (declare(3, 100_000), 1),
-        (declare(240, 10), 3),
+        (declare(1, 100_000), 1),
+        (declare(250, 10), 3),
     ] {
         let mut s = after("session rejects-only replies=60");
         for _ in 0..60 / kept {
