@@ -53,7 +53,7 @@ const REDRIVES: List = List {
 };
 const HANDLED: List = List {
     name: "queues",
-    usual: "state,queue,cause,target,leads-to,retries,reported-by,reported-seconds,own-arguments,differs",
+    usual: "state,queue,cause,target,leads-to,retries,ack-timeout-seconds,reported-by,reported-seconds,own-arguments,differs",
     more: "causes",
     empty: "No queues with dead letters or retries.",
 };

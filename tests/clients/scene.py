@@ -15,7 +15,7 @@ ARGUMENTS = {
     "max_priority": "x-max-priority", "single_active": "x-single-active-consumer", "retry_type": "x-delayed-retry-type",
     "retry_min": "x-delayed-retry-min", "multiplier": "x-delayed-retry-multiplier",
     "delays": "x-delayed-retry-delays", "counts": "x-delivery-limit-counts",
-    "consumer_timeout": "x-consumer-timeout",
+    "consumer_timeout": "x-consumer-timeout", "ack_timeout": "x-ack-timeout",
 }
 """Short names for the arguments of a queue."""
 

@@ -54,8 +54,8 @@ pub(in crate::console::admin) struct HandledQueue {
     leads_to: Option<Standing>,
     /// The proxy delays or counts what clients return.
     pub retries: bool,
-    /// After this time an unsettled delivery counts as returned, in milliseconds.
-    pub ack_timeout_ms: Option<u64>,
+    /// After this time an unsettled delivery counts as returned; none: it may stay unsettled.
+    pub ack_timeout_seconds: Option<u64>,
     /// Who reported the queue: `declare`, `refusal` or `management-api`; none: nobody.
     reported_by: Option<&'static str>,
     /// How long ago that was, or the queue was asked for in vain.
@@ -192,9 +192,7 @@ impl HandledQueue {
             leads_to: target.as_ref().map(|target| known.standing(vhost, target)),
             target,
             retries: handling.retries,
-            ack_timeout_ms: handling
-                .ack_timeout
-                .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+            ack_timeout_seconds: handling.ack_timeout.map(|of| of.as_secs()),
             reported_by: source.map(|source| match source {
                 Source::Refusal => "refusal",
                 Source::Management => "management-api",

@@ -34,16 +34,19 @@ pub(super) async fn show(State(api): State<Api>, asked: Asked) -> Answered {
                 @if of.leads_nowhere() { " " span.sign.bad { "leads to no queue" } }
                 @for differs in &of.differs { (difference(differs)) }
             } }
-            td data-label="Retries" { @if of.retries { "yes" } @else { "no" } }
+            td data-label="Retries" {
+                @if of.retries { "yes" } @else { "no" }
+                @if let Some(seconds) = of.ack_timeout_seconds { ", ack timeout " (text::duration(seconds)) }
+            }
             td.text data-label="Why" { a href={ "#" (of.cause) } { (of.cause) } }
             @if is_to_change { td.own { (button(of)) } }
         } }
     };
     let content = html! {
         h1 { "Handled queues" }
-        @if found.queues.is_empty() { p { "No queue with a dead-letter exchange or retries is known that you may read." } }
+        @if found.queues.is_empty() { p { "No queue with a dead-letter exchange, retries or an ack timeout is known that you may read." } }
         @else {
-            p { "Queues with a dead-letter exchange or retries; those first that need attention." }
+            p { "Queues with a dead-letter exchange, retries or an ack timeout; those first that need attention." }
             table.stacked {
                 thead { tr { @for name in ["Queue", "Handled", "Target", "Retries", "Why"] { th scope="col" { (name) } } @if is_to_change { th {} } } }
                 tbody { @for of in &found.queues { (row(of)) } }
