@@ -132,7 +132,8 @@ impl World {
                 self.last += 1;
                 let queue = if timed { "timed" } else { "other" };
                 let tag = self.last;
-                (self.broker.insert(tag), self.client.insert(tag));
+                self.broker.insert(tag);
+                self.client.insert(tag);
                 let delivery = format!("deliver {queue} {tag} \"\" key ; content hi");
                 drop(s.broker(&frames(&delivery)));
             }
