@@ -144,7 +144,7 @@ fn delays_that_cannot_be_kept_are_mistakes() {
     dlx-proxy.toml:5: policy.definition.delayed-retry-delays = "10 parsecs": must be 1 to 32 delays above 0, such as "10s", "1m 30s" or 500 (milliseconds)
     dlx-proxy.toml:5: policy.definition.delayed-retry-jitter = "1.5": write a number from 0 to 1, like 0.2
     dlx-proxy.toml:4: policy.definition: delayed-retry-delays lists each delay: leave out delayed-retry-min, delayed-retry-max and delayed-retry-multiplier
-    dlx-proxy.toml:5: policy.definition.ack-timeout = "999": must be at least a second, such as "30s" or 30000 (milliseconds)
+    dlx-proxy.toml:5: policy.definition.ack-timeout = 999: must be at least a second, such as "30s" or 30000 (milliseconds)
     "#);
 }
 
