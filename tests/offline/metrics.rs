@@ -216,6 +216,7 @@ fn every_event() -> Vec<Event> {
         Event::Published {
             delay: None,
             outcome: Outcome::Confirmed,
+        },
         Event::TakenBack {
             queue: name("orders"),
             timeout: Duration::from_secs(30),
