@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use crate::amqp::ids::{ChannelId, ShortStr};
-use crate::amqp::method::MethodId;
+use crate::amqp::method::{Consume, MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::link::{Frame, Link, Linked, Loss};
 use crate::machine::{Flow, Mono, Now, Role};
@@ -20,7 +20,7 @@ use crate::walk::{Failure as LinkFailure, Once};
 
 use super::awaited::Awaited;
 use super::others::{self, Numbered, Reply, Word};
-use super::steps::{EXCLUSIVE, NO_ACK, TAG, consume};
+use super::steps::{TAG, consume};
 use super::{Altered, Effects, Input, Output, PATIENCE, Settings, Told, plan};
 
 const CHANNEL: ChannelId = ChannelId(1);
@@ -108,13 +108,13 @@ impl Linked for Follower {
     fn up(&mut self, _: Now, fx: &mut Effects) {
         let out = fx.broker.build(&[]);
         reply::channel_open(out, CHANNEL);
-        reply::declare_queue(out, CHANNEL, &self.queue, EXCLUSIVE, &[]);
+        reply::declare_queue(out, CHANNEL, &self.queue, QueueDeclare::EXCLUSIVE, &[]);
     }
 
     fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
         match frame.method() {
             Some(MethodId::QUEUE_DECLARE_OK) => {
-                consume(CHANNEL, &self.queue, TAG, NO_ACK, &[], fx);
+                consume(CHANNEL, &self.queue, TAG, Consume::NO_ACK, &[], fx);
             }
             Some(MethodId::BASIC_CONSUME_OK) => {
                 self.until = now.mono.after(SILENT);

@@ -1,7 +1,7 @@
 //! What is asked of the broker in each state.
 
 use crate::amqp::ids::{ChannelId, ShortStr};
-use crate::amqp::method::{MethodId, QueueDeclare};
+use crate::amqp::method::{Consume, MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::machine::Now;
@@ -16,8 +16,6 @@ const PROOF: &[u8] = b"dlx-proxy proof";
 /// Of a consumer: all others come before it.
 const LOWEST: i64 = -1_000_000;
 const IF_EMPTY: u8 = 2;
-pub(super) const EXCLUSIVE: u8 = 4;
-pub(super) const NO_ACK: u8 = 2;
 
 impl Alteration {
     pub(super) fn open(&mut self, fx: &mut Effects) {
@@ -113,8 +111,8 @@ impl Alteration {
                 let out = fx.broker.build(&[]);
                 reply::bind(out, self.channel, MethodId::QUEUE_BIND, binding, 0);
             }
-            State::Claiming => self.declare(&self.claim(), EXCLUSIVE, &[], fx),
-            State::Listening => consume(self.channel, &self.claim(), TAG, NO_ACK, &[], fx),
+            State::Claiming => self.declare(&self.claim(), QueueDeclare::EXCLUSIVE, &[], fx),
+            State::Listening => consume(self.channel, &self.claim(), TAG, Consume::NO_ACK, &[], fx),
             State::Finding => self.declare(&self.place(), QueueDeclare::PASSIVE, &[], fx),
             State::Comparing | State::Declaring { old: true } => {
                 self.declare_as(queue, &order.old, fx);

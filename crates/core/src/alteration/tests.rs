@@ -7,6 +7,7 @@ use super::*;
 use crate::link::peer::{Rig, content, login, method};
 use crate::link::script::{Script, Words, check};
 
+mod crashes;
 mod following;
 mod plans;
 
