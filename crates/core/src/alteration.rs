@@ -9,7 +9,7 @@
 //!                                                                                                            │
 //!                                        Ended ◀─ Cleaning ◀─ sessions go on ◀─ Binding ◀─ Declaring ◀────────┘
 //! ```
-//! Other proxies of the vhost find the order, take part ([`Follower`]), and tell their sessions the same ([`others`]).
+//! Other proxies of the vhost find the order, take part ([`Follower`]), and tell their sessions the same (`others.rs`).
 //!
 //! The order stands at the broker until the end ([`order`]). It is claimed by an exclusive queue: while that lives, nobody else works on it.
 //! When it is gone, somebody finds the order and finishes it ([`Task::Finish`]): the queue is there as it was, or not at all, or anew.
