@@ -13,6 +13,8 @@ from test_rules import alerts, queries
 EMPTY = {
     "dlx_proxy_redriven_total": "no operator sends anything back here",
     "dlx_proxy_rejects_kept_total": "no policy of the proxy names a target here",
+    "dlx_proxy_delayed_publishes_total": "the setting is off here",
+    "dlx_proxy_ack_timeouts_total": "no queue has an ack timeout here",
 }
 """Counters with labels, which begin when there is something to count."""
 
