@@ -126,7 +126,7 @@ impl Alterations {
         {
             return Err(NotAltered::NoIntake(intake));
         }
-        let queue = name(&order);
+        let queue = order.name();
         let settings = self.settings(vhost, order, Task::Alter { wait, others });
         let altered = self.walks.alter(settings).await?;
         info!(%vhost, %queue, pause = ?altered.pause, attempts = altered.attempts, lost = altered.lost, "a queue is made anew with other arguments");
@@ -136,7 +136,7 @@ impl Alterations {
 
     /// Another proxy makes a queue anew, or has left that behind: takes part in it, or finishes it.
     pub(super) async fn attend(&self, vhost: &Vhost, order: Order) {
-        let queue = name(&order);
+        let queue = order.name();
         let settings = self.settings(vhost, order, Task::Follow);
         for _ in 0..TIMES {
             match self.walks.finish(settings.clone()).await {
@@ -188,10 +188,6 @@ impl Alterations {
             task,
         }
     }
-}
-
-fn name(order: &Order) -> ShortStr {
-    ShortStr::copy(order.queue.as_bytes()).unwrap_or_default()
 }
 
 /// One without both is listed as `[]`.

@@ -155,7 +155,8 @@ impl Alteration {
 
     pub(super) fn late(&mut self, now: Now, fx: &mut Effects) {
         let left = self.awaited.sessions();
-        let behind = |ready: Ready| self.others.behind(ready);
+        let wanted = self.awaited.wanted;
+        let behind = wanted.map_or(0, |ready| self.others.behind(ready));
         let busy = match self.state {
             State::Holding if left > 0 => {
                 format!("what {left} connections had published was not settled")
@@ -166,10 +167,8 @@ impl Alteration {
             State::Cancelling if left > 0 => {
                 format!("{left} connections could not end their consumers")
             }
-            State::Holding if behind(Ready::Held) > 0 => of_others(behind(Ready::Held)),
-            State::Settling if behind(Ready::Settled) > 0 => of_others(behind(Ready::Settled)),
-            State::Cancelling if behind(Ready::Cancelled) > 0 => {
-                of_others(behind(Ready::Cancelled))
+            State::Holding | State::Settling | State::Cancelling if behind > 0 => {
+                format!("clients of {behind} other proxies were not so far")
             }
             State::Cancelling => "what the proxy had published was not confirmed".to_owned(),
             State::Draining => std::mem::take(&mut self.busy),
@@ -195,10 +194,6 @@ impl Alteration {
             self.enter(next, now, fx);
         }
     }
-}
-
-fn of_others(behind: usize) -> String {
-    format!("clients of {behind} other proxies were not so far")
 }
 
 fn refusal(code: u16, text: String) -> Failure {

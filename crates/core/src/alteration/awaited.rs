@@ -9,7 +9,7 @@ use super::{Input, Told};
 
 #[derive(Debug, Default)]
 pub(super) struct Awaited {
-    wanted: Option<Ready>,
+    pub(super) wanted: Option<Ready>,
     /// `None`: it is not known yet who was told.
     sessions: Option<BTreeSet<Owner>>,
     publisher_pauses: bool,

@@ -45,12 +45,17 @@ impl Order {
         serde_json::to_string(self).unwrap_or_default() // texts as keys: it cannot fail
     }
 
+    /// Of the queue.
+    pub fn name(&self) -> ShortStr {
+        ShortStr::copy(self.queue.as_bytes()).unwrap_or_default()
+    }
+
     /// What has to wait meanwhile.
     pub fn reach(&self, vhost: &Vhost) -> Reach {
         let exchanges = self.exchanges.iter();
         Reach {
             vhost: vhost.clone(),
-            queue: ShortStr::copy(self.queue.as_bytes()).unwrap_or_default(),
+            queue: self.name(),
             exchanges: exchanges
                 .filter_map(|name| ShortStr::copy(name.as_bytes()))
                 .collect(),

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::*;
+use crate::amqp::content::Content;
 use crate::link::peer::{Rig, content, login, method};
 use crate::link::script::{Script, Words, check};
 
@@ -38,24 +39,15 @@ impl Script for Scripted {
     /// `new [quorum] [finish] [wait=MS] [others=N]`
     fn begin(words: &mut Words) -> Scripted {
         let wait = words.option_number("wait").unwrap_or(10_000);
-        let settings = Settings {
-            login: login(),
-            names: Names::default(),
-            order: order(words.flag("quorum")),
-            task: match words.flag("finish") {
-                true => Task::Finish,
-                false => Task::Alter {
-                    wait: Duration::from_millis(wait),
-                    others: words.option_number("others").unwrap_or(0) as usize,
-                },
+        let task = match words.flag("finish") {
+            true => Task::Finish,
+            false => Task::Alter {
+                wait: Duration::from_millis(wait),
+                others: words.option_number("others").unwrap_or(0) as usize,
             },
         };
-        let now = Now {
-            mono: Mono(1_000_000),
-            ..Now::default()
-        };
         Scripted {
-            rig: Rig::new(Alteration::new(settings, now)),
+            rig: Rig::new(alteration(task, words.flag("quorum"))),
         }
     }
 
@@ -108,14 +100,37 @@ fn ready(word: &str) -> Option<Ready> {
     }
 }
 
-/// A message for the first channel.
+fn settings(task: Task, quorum: bool) -> Settings {
+    Settings {
+        login: login(),
+        names: Names::default(),
+        order: order(quorum),
+        task,
+    }
+}
+
+fn alteration(task: Task, quorum: bool) -> Alteration {
+    let now = Now {
+        mono: Mono(1_000_000),
+        ..Now::default()
+    };
+    Alteration::new(settings(task, quorum), now)
+}
+
 fn comes(tag: u64, what: &impl Serialize, by: &str) -> Vec<u8> {
+    delivered(
+        tag,
+        &others::written(what, by.as_bytes()).expect("a message"),
+    )
+}
+
+/// A message for the first channel.
+fn delivered(tag: u64, message: &Content) -> Vec<u8> {
     let deliver = method(1, MethodId::BASIC_DELIVER, |a| {
         a.shortstr(b"dlx-proxy").longlong(tag).octet(0);
         a.shortstr(b"").shortstr(b"").end();
     });
-    let written = others::written(what, by.as_bytes()).expect("a message");
-    content(deliver, 1, &written)
+    content(deliver, 1, message)
 }
 
 fn shown(out: Output) -> Vec<String> {

@@ -26,8 +26,6 @@ const UNITS: [(u64, u64); 6] = [
     (86_400_000, 8),
 ];
 
-const SHORTEST: u64 = 10;
-
 /// By how much a delay may become longer: a part of it, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jitter(NonZeroU32);
@@ -45,7 +43,8 @@ pub fn next(delay: Duration) -> u64 {
 pub(super) fn before(delay: Duration) -> u64 {
     let most = delay.min(LONGEST_DELAY).as_millis();
     let fits = |step: &u64| u128::from(*step) <= most;
-    steps().take_while(fits).last().unwrap_or(SHORTEST)
+    let before = steps().take_while(fits).last();
+    before.unwrap_or_else(|| next(Duration::ZERO))
 }
 
 /// One of the delays of the grid from this delay to the longest that the jitter allows. `draw`

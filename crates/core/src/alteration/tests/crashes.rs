@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::amqp::content::{Content, PREFIX};
+use crate::amqp::content::PREFIX;
 use crate::amqp::frame::Kind;
 use crate::amqp::method::{Publish, QueueBind, QueueDeclare, QueueName, QueueUnbind};
 use crate::amqp::reply_code::{NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED};
@@ -238,12 +238,7 @@ impl<M: Machine<Input = Input, Output = Output>> Party<M> {
 
     fn hear(&mut self, content: &Content) {
         self.tag += 1;
-        let deliver = method(1, MethodId::BASIC_DELIVER, |a| {
-            a.shortstr(b"dlx-proxy").longlong(self.tag).octet(0);
-            a.shortstr(b"").shortstr(b"").end();
-        });
-        let bytes = crate::link::peer::content(deliver, 1, content);
-        self.rig.broker(&bytes);
+        self.rig.broker(&delivered(self.tag, content));
         self.obey();
     }
 
@@ -253,27 +248,8 @@ impl<M: Machine<Input = Input, Output = Output>> Party<M> {
     }
 }
 
-fn alteration(task: Task, quorum: bool, connection: usize) -> Party<Alteration> {
-    let settings = Settings {
-        login: login(),
-        names: Names::default(),
-        order: order(quorum),
-        task,
-    };
-    let now = Now {
-        mono: Mono(1_000_000),
-        ..Now::default()
-    };
-    Party::new(Alteration::new(settings, now), connection)
-}
-
 fn follower() -> Party<Follower> {
-    let settings = Settings {
-        login: login(),
-        names: Names::default(),
-        order: order(false),
-        task: Task::Follow,
-    };
+    let settings = settings(Task::Follow, false);
     Party::new(Follower::new(settings, Now::default()), FOLLOWER)
 }
 
@@ -318,7 +294,8 @@ fn crash_after(frames: usize, quorum: bool, follows: bool, deleted_exchange: boo
     let mut broker = Broker::new();
     let others = usize::from(follows);
     let wait = Duration::from_secs(10);
-    let mut leader = alteration(Task::Alter { wait, others }, quorum, LEADER);
+    let altering = alteration(Task::Alter { wait, others }, quorum);
+    let mut leader = Party::new(altering, LEADER);
     let mut other = None;
     let ended = run(&mut broker, &mut leader, (&mut other, follows), frames);
     broker.ends(LEADER);
@@ -333,7 +310,7 @@ fn crash_after(frames: usize, quorum: bool, follows: bool, deleted_exchange: boo
         assert!(!other.holds || finishes, "its shell finishes it");
     }
     if broker.has("dlx-proxy.altering/") {
-        let mut finisher = alteration(Task::Finish, quorum, FINISHER);
+        let mut finisher = Party::new(alteration(Task::Finish, quorum), FINISHER);
         assert!(run(
             &mut broker,
             &mut finisher,

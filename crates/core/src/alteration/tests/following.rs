@@ -12,12 +12,7 @@ impl Script for Following {
 
     /// `new`
     fn begin(_: &mut Words) -> Following {
-        let settings = Settings {
-            login: login(),
-            names: Names::default(),
-            order: order(false),
-            task: Task::Follow,
-        };
+        let settings = settings(Task::Follow, false);
         Following {
             rig: Rig::new(Follower::new(settings, Now::default())),
             tag: 0,
