@@ -184,7 +184,9 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
                     return Poll::Pending;
                 }
             }
-            cx.waker().wake_by_ref();
+            // Unlike a wake-up by itself, this lets the poller be asked first: else a flooded session, which is always ready, keeps from the others on
+            // its thread what has come for them.
+            let _ = std::pin::pin!(tokio::task::yield_now()).poll(cx);
             Poll::Pending
         })
     }

@@ -1,5 +1,8 @@
 //! The driver between two sockets.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -198,6 +201,33 @@ async fn what_was_held_back_is_offered_again_and_what_is_not_complete_does_not_s
         }
         task.abort();
     }
+}
+
+/// A flood keeps a session ready for as long as it lasts. Others on its thread hear what came for them all the same, whenever it yields.
+#[tokio::test]
+async fn a_flooded_session_keeps_no_event_from_others() {
+    let ((client, mut flooding), (broker, mut flooded)) = (pair().await, pair().await);
+    let (mut other, mut speaking) = pair().await;
+    speaking.write_all(b"?").await.expect("sent");
+    other.read_u8().await.expect("heard");
+    let other = tokio::spawn(async move { other.read_u8().await });
+    let words = [b'.'; SCRATCH / 2];
+    flooding.write_all(&words).await.expect("sent");
+    // A word a turn.
+    let mut drive = session(swelling(0), client, broker);
+    let polls = Arc::new(AtomicUsize::new(0));
+    let counted = polls.clone();
+    let task = tokio::spawn(std::future::poll_fn(move |cx| {
+        counted.fetch_add(1, Relaxed);
+        drive.poll(cx)
+    }));
+    flooded.read_exact(&mut [0; 4]).await.expect("it has begun");
+    let begun = polls.load(Relaxed);
+    speaking.write_all(b"!").await.expect("sent");
+    other.await.expect("it has ended").expect("heard");
+    task.abort();
+    let meanwhile = polls.load(Relaxed) - begun;
+    assert!(meanwhile <= 4, "{meanwhile} polls");
 }
 
 #[tokio::test]
