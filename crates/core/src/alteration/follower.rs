@@ -147,7 +147,10 @@ impl Linked for Follower {
     }
 
     fn ends(&mut self, now: Now, fx: &mut Effects) {
-        self.once.end(&mut self.link, now, fx);
+        // Clients that wait do so until the queue is there again: that, or silence, is told soon.
+        if self.awaited.wanted.is_none() {
+            self.once.end(&mut self.link, now, fx);
+        }
     }
 
     fn due(&mut self, now: Now, fx: &mut Effects) {
