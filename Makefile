@@ -94,10 +94,10 @@ cluster-once: setup ## the same, but each test on one of the versions, in turn, 
 clients: setup ## tests with pika: dead letters in every shape, faults, bad input
 	$(CARGO) build
 	$(WITH_BROKERS) --middle --plugins rabbitmq_management tests/lab/clients.sh
-# One of two parts of them.
+# One of two parts of them, as in `make test`: what hardly depends on the version runs on one broker.
 clients-%: setup
 	$(CARGO) build
-	$(WITH_BROKERS) --middle --plugins rabbitmq_management env PART=$* tests/lab/clients.sh
+	$(WITH_BROKERS) --middle --plugins rabbitmq_management env PART=$* tests/lab/clients.sh --once
 languages: setup ## one script by client libraries of five languages, direct and through the proxy; AMQP 1.0
 	$(CARGO) build --bins --example with_lapin
 	$(WITH_BROKERS) --middle python -m pytest -p no:cacheprovider tests/languages

@@ -8,7 +8,7 @@ import pytest
 
 pytest.register_assert_rewrite("console", "lab", "pages", "raw", "scene")
 
-from lab import Proxy, Via, brokers
+from lab import Proxy, Via, brokers, in_turn
 from pages import at, browser  # noqa: F401
 from scene import Scene, own  # noqa: F401
 
@@ -19,6 +19,7 @@ _numbers = itertools.count(1)
 
 def pytest_addoption(parser):
     parser.addoption("--only", default="", help="run only against brokers whose version starts so")
+    parser.addoption("--once", action="store_true", help="run tests that hardly depend on the version on one of the oldest and the newest, in turn")
 
 
 def pytest_generate_tests(metafunc):
@@ -26,6 +27,12 @@ def pytest_generate_tests(metafunc):
         only = metafunc.config.getoption("only")
         found = [broker for broker in metafunc.config.brokers if broker.version.startswith(only)]
         metafunc.parametrize("via", found, ids=[broker.version for broker in found], indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("once"):
+        versions = [broker.version for broker in (config.brokers[0], config.brokers[-1])]
+        in_turn(config, items, "via", versions, lambda item: item.get_closest_marker("any_broker"))
 
 
 def pytest_configure(config):

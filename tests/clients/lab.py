@@ -398,3 +398,13 @@ class Via:
             with contextlib.suppress(pika.exceptions.AMQPError):
                 kept.close()
         self._kept.clear()
+
+
+def in_turn(config, items, place, versions, concerned):
+    """Of the tests that are concerned each runs on one of the versions. `place`: the parameter that says on which."""
+    some = {item: item.callspec.params[place].version for item in items if place in getattr(item, "fixturenames", ()) and concerned(item)}
+    name = lambda item: item.nodeid.replace(some[item], "", 1)
+    names = list(dict.fromkeys(map(name, some)))
+    elsewhere = {item for item in some if versions[names.index(name(item)) % len(versions)] != some[item]}
+    config.hook.pytest_deselected(items=list(elsewhere))
+    items[:] = [item for item in items if item not in elsewhere]

@@ -15,6 +15,8 @@ from console import management
 from lab import BINARY, DEADLINE, Via, environment, inherited
 from scene import TARGETS
 
+pytestmark = pytest.mark.any_broker
+
 PREFIX, USER, CLIENT, VHOST = "doctor", "doctor", "doctor-client", "doctor"
 RIGHT = (rf"^{PREFIX}", ".*", rf"^{PREFIX}")
 AS_CLIENT = ("--username", CLIENT, "--password", "secret")

@@ -6,7 +6,11 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pytest
+
 from lab import until
+
+pytestmark = pytest.mark.any_broker
 
 
 class Server:

@@ -10,9 +10,13 @@ import signal
 import subprocess
 import termios
 
+import pytest
+
 from console import answer, ask, command, management, of_vhost, typed
 from lab import DEADLINE, until
 from scene import PARKED, PREFIX, user
+
+pytestmark = pytest.mark.any_broker
 
 MESSAGES, OLDEST = "dlx_proxy_dead_letter_queue_messages", "dlx_proxy_dead_letter_queue_oldest_seconds"
 

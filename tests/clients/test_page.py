@@ -4,8 +4,12 @@ nothing that strangers wrote acts there."""
 import json
 import re
 
+import pytest
+
 from console import ask, of_vhost, quoted
 from pages import LOOKS, SCRIPT, fits, place, queue_at
+
+pytestmark = pytest.mark.any_broker
 
 
 def test_a_login_is_the_brokers(at, scene):

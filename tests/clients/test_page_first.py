@@ -9,6 +9,8 @@ from console import answer, management, of_vhost
 from lab import until
 from pages import LOOKS, fits, place
 
+pytestmark = pytest.mark.any_broker
+
 
 @pytest.fixture
 def at_address(browser, own, request):

@@ -15,6 +15,8 @@ from test_adoption import OURS, adopting, comes, ours, queues  # noqa: F401
 from test_alteration import altering  # noqa: F401
 from test_dead_letters import ODD
 
+pytestmark = pytest.mark.any_broker
+
 GO = "document.querySelector('dialog [data-show=go]')"
 
 

@@ -12,6 +12,8 @@ import pytest
 from lab import PATIENT, Proxy, balancer, environment, free_port, node_like
 from raw import Raw
 
+pytestmark = pytest.mark.any_broker
+
 SAID = b"PROXY TCP4 192.0.2.7 192.0.2.1 50007 5673\r\n"
 TOLD = [("192.0.2.7", "50007")]
 

@@ -11,6 +11,8 @@ from console import management
 from lab import BINARY, DEADLINE, Proxy, Via, environment, inherited, until
 from scene import INTAKE, PARKED, PREFIX, Scene, broker_policy
 
+pytestmark = pytest.mark.any_broker
+
 # --- Queues of the proxy's own ----------------------------------------------------------------------------------------------------------------
 
 DELAYED = f"{PREFIX}.delay.300000"

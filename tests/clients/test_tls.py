@@ -20,6 +20,8 @@ import pytest
 from lab import BINARY, DEADLINE, PATIENT, Proxy, environment, inherited, until
 from scene import one_of
 
+pytestmark = pytest.mark.any_broker
+
 HEADER = b"AMQP\x00\x00\x09\x01"
 
 

@@ -7,8 +7,12 @@ import subprocess
 import sys
 import urllib.request
 
+import pytest
+
 from console import request
 from lab import BINARY, DEADLINE, REPOSITORY, Proxy, Via, until
+
+pytestmark = pytest.mark.any_broker
 
 TEXT = (REPOSITORY / "docs/tutorial.md").read_text()
 BLOCKS = re.findall(r"(?:`([\w.-]+)`[^`]*?\n\n)?```(\w+)\n(.*?)```", TEXT, re.DOTALL)

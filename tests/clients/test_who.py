@@ -3,8 +3,12 @@
 import json
 import re
 
+import pytest
+
 from console import answer, ask, ends, live, of_vhost, order
 from lab import DEADLINE, REPOSITORY, until
+
+pytestmark = pytest.mark.any_broker
 
 NAME = "worker \u00fc <1>"
 

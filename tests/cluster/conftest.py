@@ -11,7 +11,7 @@ import pytest
 pytest.register_assert_rewrite("cluster", "lab", "load")
 
 from cluster import clusters
-from lab import Proxy
+from lab import Proxy, in_turn
 from load import Load
 
 
@@ -34,13 +34,7 @@ def pytest_generate_tests(metafunc):
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("once"):
         return
-    versions = [cluster.version for cluster in clusters()]
-    in_turn = [item for item in items if not item.get_closest_marker("every_version")]
-    others = {item: [value for name, value in item.callspec.params.items() if name != "cluster"] for item in in_turn}
-    tests = list(dict.fromkeys((item.originalname, *others[item]) for item in in_turn))
-    elsewhere = [item for item in in_turn if versions[tests.index((item.originalname, *others[item])) % len(versions)] != item.callspec.params["cluster"].version]
-    config.hook.pytest_deselected(items=elsewhere)
-    items[:] = [item for item in items if item not in elsewhere]
+    in_turn(config, items, "cluster", [cluster.version for cluster in clusters()], lambda item: not item.get_closest_marker("every_version"))
 
 
 @pytest.fixture
