@@ -110,10 +110,9 @@ impl App {
         let (client_ports, admin_ports) = bind_ports(config, handed, &certificates).await?;
         let shared = Shared::new(config, drain, certificates, metrics);
         let hub = shared.hub();
-        let permits = Permits::new(descriptors::permits(
-            config.reloadable.max_connections,
-            config.reloadable.max_admin_connections,
-        ));
+        let most = &config.reloadable;
+        let permits = descriptors::permits(most.max_connections, most.max_admin_connections);
+        let permits = Permits::new(permits);
         let workers = Workers::start(config.worker_threads).map_err(BindError::Threads)?;
         let thread = Background::start("redrives", NICER).map_err(BindError::Threads)?;
         let api = shared.api(shared.walks(&hub, thread));

@@ -111,11 +111,7 @@ impl Reporter {
                 outcome,
             } => self.retried(queue, *delay, *outcome),
             Event::Published { delay, outcome } => self.published(*delay, *outcome),
-            Event::TakenBack { queue, timeout } => {
-                let (vhost, name) = self.metrics.inner().names.queue(&self.vhost, queue);
-                self.metrics.ack_timeouts.with([vhost, name]).inc();
-                about!(self, TAKEN_BACK, queue, "", %queue, ?timeout);
-            }
+            Event::TakenBack { queue, timeout } => self.taken_back(queue, *timeout),
             Event::SettledLate => plain!(self, SETTLED_LATE, ""),
             Event::CameBack { queue } => {
                 self.count_retry(queue, "returned");
@@ -145,6 +141,12 @@ impl Reporter {
             }
             event => self.of_link(event),
         }
+    }
+
+    fn taken_back(&mut self, queue: &ShortStr, timeout: Duration) {
+        let (vhost, name) = self.metrics.inner().names.queue(&self.vhost, queue);
+        self.metrics.ack_timeouts.with([vhost, name]).inc();
+        about!(self, TAKEN_BACK, queue, "", %queue, ?timeout);
     }
 
     /// Those of the proxy's own links and queues.

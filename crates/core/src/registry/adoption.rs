@@ -23,8 +23,10 @@ use super::broker_policy::{BrokerPolicies, BrokerPolicy, Fit, Limits, fits};
 use super::policy::{Policy, Queue};
 
 pub use by_proxy::{Here, OfFile};
+pub use plan::{Change, Plan};
 
 mod by_proxy;
+mod plan;
 
 /// Behind the prefix: the name of one of ours; the name of the user's follows.
 const START: &str = ".adopted/";
@@ -135,24 +137,6 @@ pub enum Wanted {
     Delete(ListedPolicy),
     /// It cannot be made from that one any more. It stays as it is.
     Stuck(ListedPolicy, Refusal),
-}
-
-/// What adopting or releasing will change.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
-    pub changes: Vec<Change>,
-    /// Queues that stay as they are, by cause.
-    pub left: BTreeMap<Refusal, Vec<String>>,
-}
-
-/// One policy of ours, to be put or deleted.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Change {
-    /// The name of the user's.
-    pub source: String,
-    pub ours: ListedPolicy,
-    /// The queues whose deaths it moves.
-    pub queues: Vec<String>,
 }
 
 // === impl ListedPolicy ===
@@ -355,39 +339,15 @@ pub fn adopt(
             }
         }
     }
-    for source in policies
+    let sources = policies
         .iter()
-        .filter(|policy| sources.contains(&*policy.name))
-    {
+        .filter(|policy| sources.contains(&*policy.name));
+    for source in sources {
         let has_it = |queue: &ListedQueue| queue.policy.as_deref() == Some(&source.name);
-        let mine = || judged.iter().filter(|(queue, _)| has_it(queue));
-        // It would take the neighbours along that the broker confirms.
-        let confirmed = mine().any(|(_, judged)| *judged == Err(Refusal::ConfirmedByBroker));
-        let made = match confirmed {
-            true => Err(Refusal::ConfirmedByBroker),
-            false => made_from(source, policies, names),
-        };
-        let reached = mine().filter(|(_, judged)| judged.is_ok());
-        let reached = reached.map(|(queue, _)| queue.name.clone());
-        match made {
-            Ok(ours) => {
-                plan.changes.push(Change {
-                    source: source.name.clone(),
-                    ours,
-                    queues: reached.collect(),
-                });
-                for (queue, judged) in mine().filter(|(queue, _)| !meant.is(&queue.name)) {
-                    if let Err(refusal) = judged {
-                        plan.leave(refusal.clone(), &queue.name);
-                    }
-                }
-            }
-            Err(refusal) => {
-                for queue in reached.filter(|queue| meant.is(queue)) {
-                    plan.leave(refusal.clone(), &queue);
-                }
-            }
-        }
+        let mine = judged.iter().filter(|(queue, _)| has_it(queue));
+        plan.adopt(source, mine.collect(), meant, || {
+            made_from(source, policies, names)
+        });
     }
     plan
 }
@@ -487,13 +447,5 @@ impl Meant {
             Meant::Queue(name) => name == queue,
             Meant::All(pattern) => pattern.is_match(queue.as_bytes()),
         }
-    }
-}
-
-// === impl Plan ===
-
-impl Plan {
-    fn leave(&mut self, why: Refusal, queue: &str) {
-        self.left.entry(why).or_default().push(queue.to_owned());
     }
 }

@@ -132,43 +132,51 @@ impl Session {
                 self.broken(from, "a frame larger than frame_max", at, turn)
             }
             Front::Part(head) => self.part(from, head, at, turn),
-            Front::Whole(head, payload, len) => match (head.kind, MethodId::peek(payload)) {
-                (Kind::Method, Some(id)) => {
-                    let method = Method {
-                        from,
-                        channel: head.channel,
-                        id,
-                        payload,
-                        at,
-                        len,
-                    };
-                    self.method(method, turn)
-                }
-                (Kind::Header, _) => {
-                    if from == Leg::Client
-                        && !self.open_publishes.is_empty()
-                        && matches!(
-                            self.publish_header(head.channel, payload, turn),
-                            Handled::Wait
-                        )
-                    {
-                        return Consumed::Wait;
-                    }
-                    self.header(from, head.channel, payload, at..at + len, turn);
-                    Consumed::Bytes(len)
-                }
-                (Kind::Body, _) => {
-                    let discards = self.discards(from, head.channel);
-                    if !discards {
-                        turn.pass(from, at..at + len);
-                    }
-                    self.body(from, head.channel, payload, Some(head.size as u64), turn);
-                    self.boundary(turn);
-                    Consumed::Bytes(len)
-                }
-                _ => self.begin(from, head, at, turn),
-            },
+            Front::Whole(head, payload, len) => {
+                self.whole(from, (head, payload), at..at + len, turn)
+            }
             Front::Unterminated(_) => self.broken(from, UNTERMINATED, at, turn),
+        }
+    }
+
+    fn whole(
+        &mut self,
+        from: Leg,
+        (head, payload): (Head, &[u8]),
+        range: Range<usize>,
+        turn: &mut Turn<'_>,
+    ) -> Consumed {
+        let (at, len, channel) = (range.start, range.len(), head.channel);
+        match (head.kind, MethodId::peek(payload)) {
+            (Kind::Method, Some(id)) => {
+                let method = Method {
+                    from,
+                    channel,
+                    id,
+                    payload,
+                    at,
+                    len,
+                };
+                self.method(method, turn)
+            }
+            (Kind::Header, _) => {
+                let is_asked = from == Leg::Client && !self.open_publishes.is_empty();
+                if is_asked && matches!(self.publish_header(channel, payload, turn), Handled::Wait)
+                {
+                    return Consumed::Wait;
+                }
+                self.header(from, channel, payload, range, turn);
+                Consumed::Bytes(len)
+            }
+            (Kind::Body, _) => {
+                if !self.discards(from, channel) {
+                    turn.pass(from, range);
+                }
+                self.body(from, channel, payload, Some(head.size as u64), turn);
+                self.boundary(turn);
+                Consumed::Bytes(len)
+            }
+            _ => self.begin(from, head, at, turn),
         }
     }
 
