@@ -23,7 +23,7 @@ use super::dead_letter_queues::Counting;
 use super::http::NoAnswer;
 use super::listing::{Learner, Listing};
 use super::overdue::{News, Watched};
-use super::queues::OwnQueues;
+use super::queues::{DelayQueue, OwnQueues};
 use super::{AT_MOST, Management, Pause};
 
 /// A policy that bounds a queue is reported within 30 s, and 200 proxies take less than a tenth of
@@ -114,11 +114,8 @@ impl Watch {
         };
         metrics.management(queues.is_ok());
         let vhost = &self.vhost;
-        let waiting = queues.as_ref().ok().map(|queues| {
-            let counts = queues.delays.iter().filter_map(|queue| queue.messages);
-            counts.sum()
-        });
-        metrics.retries_wait(vhost, waiting);
+        let delays = queues.as_ref().ok().map(|queues| &queues.delays);
+        metrics.delayed(vhost, delays.map(|delays| waiting_and_due(delays)));
         let queues = match queues {
             Ok(queues) => queues,
             // Else the API is away, and whoever reads policies says so.
@@ -188,4 +185,10 @@ impl Watch {
             self.last.insert(queue, trouble);
         }
     }
+}
+
+fn waiting_and_due(delays: &[DelayQueue]) -> [u64; 2] {
+    let sum = |of: fn(&DelayQueue) -> Option<u64>| delays.iter().filter_map(of).sum::<u64>();
+    let due = sum(|queue| queue.leaving);
+    [sum(|queue| queue.messages).saturating_sub(due), due]
 }

@@ -28,6 +28,8 @@ mod connections;
 mod standing;
 
 const PREFIX: &str = "dlx_proxy";
+/// States of messages in delay queues.
+const STATES: [&str; 2] = ["waiting", "due"];
 
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
@@ -110,6 +112,7 @@ metrics! {
     retries: Counter["vhost", "queue", "outcome"], "Messages that clients returned to queues with retries: in a delay queue (confirmed), not taken by one (refused), and back in their queue (returned)";
     delayed_publishes: Counter["vhost", "outcome"], "Publishes that the proxy delays: in a delay queue (waiting), not taken by one (refused), and when they are due confirmed, parked, dropped, or refused again (late)";
     ack_timeouts: Counter["vhost", "queue"], "Messages that were taken back from clients after the ack timeout of their queue";
+    delay_queue_messages: Gauge["vhost", "state"], "Messages in delay queues, retries and delayed publishes: whose delay is not over (waiting), and whose delay is over and which RabbitMQ is moving out (due); only while the management API answers";
     retries_overdue: Gauge["vhost"], "Messages that wait in delay queues although their delay is over, as RabbitMQ has moved none out for four minutes; only with a management-url";
     redriven: Counter["vhost", "outcome"], "Dead letters that operators sent back: confirmed, or refused and therefore still in their queue";
     dead_letter_queue_messages: Gauge["vhost", "queue"], "Messages in a queue to which this proxy has published dead letters; at most 200 queues per vhost, and only while the management API answers";
@@ -192,7 +195,20 @@ impl Metrics {
         }
     }
 
-    /// Messages in delay queues whose delay is over.
+    /// Messages in delay queues: whose delay is not over, and whose is. `None`: not known any more.
+    pub fn delayed(&self, vhost: &Vhost, messages: Option<[u64; 2]>) {
+        let vhost = self.0.names.vhost(vhost);
+        for (at, state) in STATES.into_iter().enumerate() {
+            let labels = [vhost.clone(), state.into()];
+            let gauges = &self.delay_queue_messages;
+            match messages.map(|messages| messages[at]) {
+                Some(messages) => drop(gauges.with(labels).set(number(messages))),
+                None => gauges.remove(labels),
+            }
+        }
+    }
+
+    /// Those of them that RabbitMQ does not move.
     pub fn overdue(&self, vhost: &Vhost, messages: u64) {
         let gauge = self.retries_overdue.with([self.0.names.vhost(vhost)]);
         gauge.set(number(messages));

@@ -1,5 +1,5 @@
 //! What is remembered for people who ask how a queue is handled, and is no number: why its declare was left to the broker, and which
-//! version that is; or of how things stand, and no metric: what waits for a retry.
+//! version that is.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,6 @@ pub(super) struct Remembered {
     declares_left: Mutex<BTreeMap<(Vhost, ShortStr), Fallback>>,
     /// Version and address.
     broker: Mutex<(Option<String>, Option<String>)>,
-    /// Messages in delay queues.
-    waiting: Mutex<BTreeMap<Vhost, u64>>,
 }
 
 // === impl Metrics ===
@@ -55,19 +53,6 @@ impl Metrics {
 
     pub fn broker_version(&self) -> Option<Version> {
         Version::parse(self.broker().0?.as_bytes())
-    }
-
-    /// `None`: not known any more.
-    pub fn retries_wait(&self, vhost: &Vhost, messages: Option<u64>) {
-        let mut waiting = lock(&self.inner().remembered.waiting);
-        match messages {
-            Some(messages) => waiting.insert(vhost.clone(), messages),
-            None => waiting.remove(vhost),
-        };
-    }
-
-    pub fn retries_waiting(&self, vhost: &Vhost) -> Option<u64> {
-        lock(&self.inner().remembered.waiting).get(vhost).copied()
     }
 }
 

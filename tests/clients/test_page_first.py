@@ -51,7 +51,7 @@ def test_it_says_what_is_wrong_and_renews_itself(page, own):
     fits(page, "first-problem")
     status = answer(own.via, of_vhost(own.via, "/status"))
     assert status["broker"]["version"] == own.via.broker.version and status["proxy"]["ready"]
-    assert status["queues"]["full"] == 2 and status["retries"] == {"waiting": 0}
+    assert status["queues"]["full"] == 2 and status["retries"] == {"waiting": 0, "due": 0}
     # The missing exchange is declared: the messages go, and the page says so by itself.
     behind = own.queue("behind")
     own.channel.exchange_declare("own-nowhere", "fanout")

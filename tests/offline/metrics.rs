@@ -33,6 +33,7 @@ fn every_metric_is_exported_with_the_labels_that_it_says() {
     session.handshake_failed(&std::io::ErrorKind::TimedOut.into());
     metrics.upstream_tls_failed(&std::io::ErrorKind::TimedOut.into());
     metrics.certificate_expires("tls-cert-file", Some(Duration::from_secs(1)));
+    metrics.delayed(&name("/"), Some([5, 1]));
     metrics.overdue(&name("/"), 1);
     metrics.alarms(vec![]);
     metrics.hook_dead_letters.with(["taken".into()]).inc();

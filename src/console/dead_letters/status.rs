@@ -257,7 +257,7 @@ mod tests {
             "queues": {"full": 3, "unknown": 0},
             "dead-letters": {"last-hour": 5, "messages": null, "queues": 1},
             "parked": [{"cause": "no_exchange", "messages": 12}],
-            "retries": {"waiting": null}, "redrives": {"running": 1}, "notes": [],
+            "retries": {"due": null, "waiting": null}, "redrives": {"running": 1}, "notes": [],
         });
         insta::assert_snapshot!(text(&answer, Screen::default()), @r"
         1 problem:

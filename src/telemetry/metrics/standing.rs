@@ -3,7 +3,7 @@
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::super::series::{Label, Series};
-use super::Metrics;
+use super::{Metrics, STATES};
 use crate::amqp::ids::Vhost;
 use crate::machine::{Limit, Role};
 
@@ -15,6 +15,8 @@ pub struct Standing {
     pub is_native: bool,
     pub is_blocked: bool,
     pub parked: Option<u64>,
+    /// Messages in delay queues, by state. `None`: not known.
+    pub delayed: [(&'static str, Option<u64>); 2],
     /// Messages that should have left their delay queues.
     pub overdue: u64,
 }
@@ -32,7 +34,13 @@ impl Metrics {
         let waiting = number(&self.parked_waiting);
         let staying = number(&self.parked_staying);
         let parked = waiting.map(|waiting| waiting.saturating_add(staying.unwrap_or(0)));
+        let delayed = |state: &'static str| {
+            let labels = [name.clone(), state.into()];
+            let gauge = self.delay_queue_messages.get(labels);
+            (state, gauge.and_then(|it| u64::try_from(it.get()).ok()))
+        };
         Standing {
+            delayed: STATES.map(delayed),
             links: [Role::Publisher, Role::Intake, Role::Recorder, Role::Pulse]
                 .into_iter()
                 .filter_map(up)
@@ -63,7 +71,11 @@ mod tests {
         let metrics = Metrics::new();
         let before = metrics.encode();
         assert_eq!(metrics.limits_that_were_met(), []);
-        assert_eq!(metrics.standing(&Vhost::ROOT), Standing::default());
+        let nothing = Standing {
+            delayed: STATES.map(|state| (state, None)),
+            ..Standing::default()
+        };
+        assert_eq!(metrics.standing(&Vhost::ROOT), nothing);
         assert_eq!(metrics.encode(), before);
         metrics.limit_met(Limit::Browses);
         metrics.limit_met(Limit::Browses);

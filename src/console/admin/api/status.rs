@@ -44,7 +44,7 @@ pub(in crate::console::admin) struct Status {
     pub dead_letters: Counts,
     /// As of the last try, with what this proxy has parked since, for users who may read the parking queue.
     pub parked: Vec<Parked>,
-    /// `waiting`, for users who may read the parking queue.
+    /// Messages in delay queues, retries and delayed publishes: `waiting`, or `due` and being moved out, for users who may read the parking queue.
     pub retries: Counts,
     /// `running`.
     pub redrives: Counts,
@@ -124,7 +124,8 @@ impl Api {
         let (version, node) = metrics.broker();
         let (others, messages) = queues.totals;
         let died = rates.iter().flat_map(|rate| rate.per_minute).map(u64::from);
-        let waiting = metrics.retries_waiting(vhost).filter(|_| is_operator);
+        let delayed = metrics.standing(vhost).delayed;
+        let delayed = delayed.map(|(state, count)| (state, count.filter(|_| is_operator)));
         let running = redrives.iter().filter(|it| it.ended.is_none()).count();
         let status = Status {
             healthy: problems.is_empty(),
@@ -148,7 +149,7 @@ impl Api {
                 ("last-hour", Some(died.sum())),
             ]),
             parked: queues.parked.clone(),
-            retries: [("waiting", waiting)].into(),
+            retries: delayed.into(),
             redrives: [("running", Some(running as u64))].into(),
             notes,
         };

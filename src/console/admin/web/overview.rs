@@ -115,7 +115,7 @@ fn totals(api: &Api, vhost: &Vhost, status: &Status) -> Markup {
             div { dt { "Dead letters" } dd { b { (count(dead, "messages")) } } }
             div { dt { "Died in the last hour" } dd { b { (count(dead, "last-hour")) } } }
             div { dt { "Parked" } dd { b { a href=(paths::queue(&parking)) { (text::number(parked)) } } } }
-            div { dt { "Wait for a retry" } dd { b { (count(&status.retries, "waiting")) } } }
+            div { dt { "Wait for a retry or their time" } dd { b { (count(&status.retries, "waiting")) } ", " (count(&status.retries, "due")) " due" } }
             div { dt { "Redrives at work" } dd { b { (count(&status.redrives, "running")) } } }
             div { dt { "Handled queues" } dd { a href=(paths::handled(vhost)) { "list" } @for (name, _) in handled { ", " (name) " " (count(&status.queues, name)) } } }
             div { dt { "RabbitMQ" } dd { (broker.version.as_deref().unwrap_or("–")) @if let Some(node) = &broker.node { " at " (text::visible(node)) } } }

@@ -42,7 +42,10 @@ async fn what_is_wrong_is_said_with_what_to_do() {
                 metrics.alarms(vec![Alarm { node, resource }]);
             }
             ["overdue", messages] => metrics.overdue(root, messages.parse().expect("a number")),
-            ["waiting", messages] => metrics.retries_wait(root, messages.parse().ok()),
+            ["delayed", waiting, due] => {
+                let number = |count: &str| count.parse().expect("a number");
+                metrics.delayed(root, Some([number(waiting), number(due)]));
+            }
             ["deleted", queue] => {
                 let gone = Some(Trouble::Deleted);
                 metrics.own_queue(root, &name(queue), Witness::Amqp, gone);
