@@ -72,6 +72,10 @@ impl Alterations {
                 bindings: api.get(format!("bindings/{of}")).await?,
                 exchanges: api.get(format!("exchanges/{of}")).await?,
                 connections: connections(&mut api, &of).await?,
+                global_prefetches: match wish.queue_type() {
+                    Some(_) => global_prefetches(&mut api, &of).await?,
+                    None => 0,
+                },
             })
         });
         let seen = asking.await?;
@@ -188,6 +192,14 @@ impl Alterations {
             task,
         }
     }
+}
+
+async fn global_prefetches(api: &mut Connection, of: &str) -> Result<usize, NoAnswer> {
+    let path = format!("vhosts/{of}/channels?columns=global_prefetch_count");
+    let listed: Vec<Value> = api.get(path).await?;
+    let count = |channel: &Value| channel["global_prefetch_count"].as_u64();
+    let has_one = |channel: &&Value| count(channel).is_some_and(|count| count > 0);
+    Ok(listed.iter().filter(has_one).count())
 }
 
 /// One without both is listed as `[]`.

@@ -116,6 +116,63 @@ def test_a_queue_is_made_anew_under_its_clients(altering, kind):
         own.queue("orders", kind=kind, ttl=60000, dlx=own.name("dead"), overflow="reject-publish")
 
 
+def test_a_classic_queue_becomes_a_quorum_queue(altering):
+    """Under its clients, which go on to declare what it was."""
+    own = altering
+    exchange = own.exchange("shop", "topic")
+    name = own.made("orders", ttl=30000, dlx=own.exchange("dead"))
+    own.bind(name, exchange, "order.#")
+    dead = own.queue("dead")
+    own.bind(dead, own.name("dead"), "order.#")
+    with Load(own.via, name, exchange, "order.new", consumers=1) as load:
+        until(lambda: load.sent > 50 or load.errors, "messages")
+        said = altered(own, name, "--type", "quorum")
+        assert "Clients waited for" in said and queue_of(own, name)["type"] == "quorum", said
+        for again in ({}, {"kind": "classic"}, {"kind": "quorum"}):
+            own.queue("orders", ttl=30000, dlx=own.name("dead"), **again)
+        sent = load.sent
+        until(lambda: load.sent > sent + 50 or load.errors, "more messages")
+    assert not load.errors
+    assert load.got == list(range(load.sent))
+    own.publish(exchange, "order.new", b"dies")
+    own.channel.basic_reject(own.get(name).method.delivery_tag, requeue=False)
+    assert own.get(dead).body == b"dies"
+    assert "a quorum queue cannot become a classic one" in altered(own, name, "--type", "classic", code=1)
+
+
+@pytest.mark.parametrize("reads", ["consume", "get"])
+@pytest.mark.parametrize("kinds", [("classic", "quorum"), ("quorum", "classic")], ids="-".join)
+def test_which_types_a_channel_of_the_broker_survives(altering, kinds, reads):
+    """Without a proxy (S12.11): what the plan refuses, it does not refuse in vain."""
+    own, broker = altering, altering.via.broker
+    survives = kinds[1] == "quorum" and (reads == "consume" or broker.is_from(4, 0))
+    with own.via.connect(direct=True) as connection, own.via.direct.channel() as other:
+        channel = connection.channel()
+        for kind in kinds:
+            name = own.queue("orders", channel=other, kind=kind)
+            try:
+                if reads == "get":
+                    channel.basic_get(name)
+                else:
+                    channel.basic_cancel(channel.basic_consume(name, lambda *_: None))
+            except pika.exceptions.ConnectionClosedByBroker as closed:
+                assert closed.reply_code == 541 and kind == kinds[1] and not survives
+                return
+            other.queue_delete(name)
+        assert survives
+
+
+def test_what_cannot_become_a_quorum_queue(altering):
+    own = altering
+    name = own.made("orders", **{"x-max-priority": 5})
+    assert "x-max-priority" in altered(own, name, "--type", "quorum", code=1)
+    own.channel.basic_qos(prefetch_count=3, global_qos=True)
+    own.channel.basic_consume(name, lambda *_: None)
+    words = "channels with a prefetch for all of the channel"
+    if not own.via.broker.is_from(4, 3):
+        until(lambda: words in altered(own, name, "--type", "quorum", code=1), words, pause=0.5)
+
+
 def left(own):
     """What an alteration needs, and takes away."""
     names = [queue["name"] for queue in asked(own.via, f"queues/{quoted(own.via.vhost)}?disable_stats=true&columns=name")]
@@ -136,6 +193,7 @@ def test_a_queue_that_is_at_work_stays_as_it_is(altering):
         channel.basic_consume(name, lambda *_: None)
         own.channel.basic_ack(message.method.delivery_tag + 1)
         assert "1 consumers read from it past this proxy" in altered(own, name, *change, code=1)
+        assert "What they have not settled is lost" in altered(own, name, *change, "--allow-direct", "--dry-run")
     assert not left(own) and "x-max-length" not in queue_of(own, name)["arguments"]
     assert "Done" in altered(own, name, *change)
     assert queue_of(own, name)["arguments"]["x-max-length"] == 7
@@ -145,7 +203,7 @@ def test_it_says_what_is_against_it(altering):
     own = altering
     name = own.made("plain")
     assert "nothing would change" in altered(own, name, code=1)
-    assert "cannot be changed yet" in altered(own, name, "--set", "x-queue-type=quorum", code=1)
+    assert "a queue can become `classic` or `quorum`" in altered(own, name, "--set", "x-queue-type=stream", code=1)
     assert "write ARGUMENT=VALUE" in altered(own, name, "--set", "x-max-length", code=1)
     refused = altered(own, name, "--set", "x-max-length=-1", code=1)
     assert "x-max-length" in refused and not left(own), refused

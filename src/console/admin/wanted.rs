@@ -170,6 +170,14 @@ pub struct Altering {
     #[arg(long, value_name = "ARGUMENT")]
     #[param(value_type = Option<Vec<String>>)]
     unset: Vec<String>,
+    /// The type of the queue: classic or quorum
+    #[arg(long, value_name = "TYPE")]
+    #[param(value_type = Option<String>)]
+    r#type: Option<String>,
+    /// Put up with consumers, publishers and protocols that go past the proxies: messages may be lost
+    #[arg(long)]
+    #[param(value_type = Option<bool>)]
+    allow_direct: bool,
     /// Try for so long [default: 10s]
     #[arg(long, value_name = "TIME")]
     #[param(value_type = Option<String>)]

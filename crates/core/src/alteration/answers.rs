@@ -28,7 +28,7 @@ impl Alteration {
             State::Counting | State::Recounting { .. } if messages > 0 => {
                 self.undo(format!("{messages} messages came back to it"), now, fx);
             }
-            State::Counting if consumers > 0 => {
+            State::Counting if consumers > 0 && !self.order().allow_direct => {
                 let busy = format!("{consumers} consumers read from it past this proxy");
                 self.undo(busy, now, fx);
             }

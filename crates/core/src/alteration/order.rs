@@ -29,6 +29,9 @@ pub struct Order {
     /// From which some binding, or an alternate exchange, leads to the queue.
     #[serde(default)]
     pub exchanges: BTreeSet<String>,
+    /// Consumers past the proxies do not stop it.
+    #[serde(default)]
+    pub allow_direct: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 use serde_json::Value;
-use thiserror::Error;
 
 use crate::amqp::ids::ShortStr;
 use crate::objects::{DeclaredTarget, Names, OwnObject};
@@ -13,16 +12,24 @@ use crate::registry::arguments::{ALTERED, DeclareArguments};
 
 use super::order::{Arguments, Binding, Order, table};
 
+pub use self::refusal::Refusal;
+
+mod refusal;
+
 const DEAD_LETTER: [&str; 2] = ["x-dead-letter-exchange", "x-dead-letter-routing-key"];
 const PUBLISHER: &str = "dlx-proxy publisher ";
 const PROTOCOL: &str = "AMQP 0-9-1";
 const ALTERNATE: &str = "alternate-exchange";
+const TYPE: &str = "x-queue-type";
+const QUORUM: &str = "quorum";
 
 /// What is wanted: arguments as a client writes them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wish {
     pub set: Arguments,
     pub unset: BTreeSet<String>,
+    /// Whatever goes past the proxies is put up with.
+    pub allow_direct: bool,
 }
 
 /// A vhost as the management API lists it.
@@ -33,6 +40,8 @@ pub struct Seen {
     pub exchanges: Vec<ListedExchange>,
     pub policies: Vec<ListedPolicy>,
     pub connections: Vec<ListedConnection>,
+    /// Channels with a prefetch for all of the channel, where another type is wanted.
+    pub global_prefetches: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -86,47 +95,13 @@ pub struct Change {
     pub after: Option<Value>,
 }
 
-/// Why it cannot be made anew.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refusal {
-    #[error("there is no such queue")]
-    Missing,
-    #[error("nothing would change")]
-    Unchanged,
-    #[error("a stream keeps its messages")]
-    Stream,
-    #[error("an exclusive queue ends with its connection: change what declares it")]
-    Exclusive,
-    #[error("an auto-delete queue goes with its last consumer: change what declares it")]
-    AutoDelete,
-    #[error("the broker generated its name: change what declares it")]
-    ServerNamed,
-    #[error("it is an object of the proxy's own")]
-    Ours,
-    #[error("an earlier alteration of it is not finished: try again")]
-    Unfinished,
-    #[error("the type of a queue cannot be changed yet")]
-    Type,
-    #[error("`{0}` is no text, number or boolean")]
-    Value(String),
-    #[error("its name is too long: {0} bytes more than the proxy needs for names of its own")]
-    NameTooLong(usize),
-    #[error(
-        "its binding to the exchange {0} has an argument that is no text or boolean, whose exact type the management API does not show"
-    )]
-    BindingArguments(String),
-    #[error("the exchange {0} goes with its last binding (auto-delete), and would be gone")]
-    AutoDeleteExchange(String),
-    #[error("the exchange {0} gives each new binding its last messages (x-recent-history)")]
-    RecentHistory(String),
-    #[error(
-        "the broker itself dead-letters messages of the queue {0} into it: hand that one over to the proxy first (`queues adopt`)"
-    )]
-    FedBy(String),
-    #[error("clients with another protocol go past the proxy: {0}")]
-    OtherProtocol(String),
-    #[error("it delays returned messages itself, and these cannot be counted")]
-    DelaysItself,
+// === impl Wish ===
+
+impl Wish {
+    /// The type that is wanted.
+    pub fn queue_type(&self) -> Option<&str> {
+        Some(self.set.get(TYPE)?.as_str().unwrap_or_default())
+    }
 }
 
 /// Where the order for this queue stands.
@@ -157,31 +132,39 @@ pub fn plan(
     let Some(listed) = listed else {
         return Err(vec![Refusal::Missing]);
     };
-    let mut against = kind(listed, wish, names);
+    let mut against = refusal::of_queue(listed, wish, seen, names);
     if left_behind(queue, seen, names).is_some() {
         against.push(Refusal::Unfinished);
     }
     let anew = Anew::of(listed, wish, names, intake, &mut against);
     let bindings = bindings(queue, seen, &mut against);
     let exchanges = leading_to(&bindings, seen);
-    against.extend(feeding(queue, &exchanges, seen, names));
-    against.extend(other_protocols(&seen.connections));
+    let mut direct = feeding(queue, &exchanges, seen, names);
+    direct.extend(other_protocols(&seen.connections));
+    if !wish.allow_direct {
+        against.append(&mut direct);
+    }
     if !against.is_empty() {
         return Err(against);
     }
     let order = Order {
         queue: queue.to_owned(),
         durable: listed.durable,
-        quorum: listed.queue_type.as_deref() == Some("quorum"),
+        quorum: listed.queue_type.as_deref() == Some(QUORUM),
         old: anew.old,
         new: anew.new,
         bindings,
         exchanges,
+        allow_direct: wish.allow_direct,
     };
     let others = other_proxies(&seen.connections);
+    let direct = direct
+        .iter()
+        .map(|one| format!("Put up with: {one}."))
+        .collect();
     Ok(Plan {
         changes: anew.changes,
-        notes: notes(&order, others, seen),
+        notes: [direct, notes(&order, others, seen)].concat(),
         others,
         order,
         intake: anew.intake,
@@ -245,37 +228,6 @@ pub fn left_behind(queue: &str, seen: &Seen, names: &Names) -> Option<Order> {
     let place = place(names, queue)?;
     let mut queues = seen.queues.iter();
     Order::of_queue(queues.find(|listed| listed.name.as_bytes() == &*place)?)
-}
-
-fn kind(listed: &ListedQueue, wish: &Wish, names: &Names) -> Vec<Refusal> {
-    let queue = listed.name.as_bytes();
-    let is_set = |name: &str| wish.set.contains_key(name) || wish.unset.contains(name);
-    let delays = |arguments: &Value| {
-        let mut named = arguments.as_object().into_iter().flatten();
-        named.any(|(name, _)| name.starts_with("x-delayed-retry-"))
-    };
-    let room = names.prefix().len() + ".altering/".len();
-    let reasons = [
-        (names.is_ours(queue), Refusal::Ours),
-        (
-            listed.queue_type.as_deref() == Some("stream"),
-            Refusal::Stream,
-        ),
-        (listed.exclusive, Refusal::Exclusive),
-        (listed.auto_delete, Refusal::AutoDelete),
-        (queue.starts_with(b"amq."), Refusal::ServerNamed),
-        (is_set("x-queue-type"), Refusal::Type),
-        (
-            listed.queue_type.as_deref() == Some("quorum") && delays(&listed.arguments),
-            Refusal::DelaysItself,
-        ),
-        (
-            queue.len() + room > 255,
-            Refusal::NameTooLong((queue.len() + room).saturating_sub(255)),
-        ),
-    ];
-    let holds = reasons.into_iter().filter(|(holds, _)| *holds);
-    holds.map(|(_, refusal)| refusal).collect()
 }
 
 fn arguments(listed: &Value) -> Arguments {
@@ -455,6 +407,16 @@ fn notes(order: &Order, others: usize, seen: &Seen) -> Vec<String> {
         notes.push(format!(
             "Other proxies work in this vhost: {others}. Each of them has to take part; that they are found takes up to half a minute, and clients notice nothing of it."
         ));
+    }
+    let is_quorum = order.new.get(TYPE).and_then(Value::as_str) == Some(QUORUM);
+    if is_quorum && !order.quorum && !order.new.contains_key("x-delivery-limit") {
+        notes.push("A quorum queue of RabbitMQ 4.0 and later drops or dead-letters a message after 20 returns: `x-delivery-limit` says another number.".to_owned());
+    }
+    if is_quorum && !order.quorum {
+        notes.push("On RabbitMQ 3, clients that have read it by `basic.get` lose their connection (541) when they do so again.".to_owned());
+    }
+    if order.allow_direct {
+        notes.push("Consumers past the proxies are cancelled. What they have not settled is lost, as is what is published past the proxies meanwhile.".to_owned());
     }
     let hashes = order.bindings.iter().filter(|binding| {
         let exchange = seen.exchanges.iter().find(|it| it.name == binding.source);

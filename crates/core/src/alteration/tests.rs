@@ -30,13 +30,14 @@ fn order(quorum: bool) -> Order {
             arguments: Arguments::new(),
         }],
         exchanges: BTreeSet::new(),
+        allow_direct: false,
     }
 }
 
 impl Script for Scripted {
     type Machine = Alteration;
 
-    /// `new [quorum] [finish] [wait=MS] [others=N]`
+    /// `new [quorum] [direct] [finish] [wait=MS] [others=N]`
     fn begin(words: &mut Words) -> Scripted {
         let wait = words.option_number("wait").unwrap_or(10_000);
         let task = match words.flag("finish") {
@@ -46,8 +47,10 @@ impl Script for Scripted {
                 others: words.option_number("others").unwrap_or(0) as usize,
             },
         };
+        let mut machine = alteration(task, words.flag("quorum"));
+        machine.settings.order.allow_direct = words.flag("direct");
         Scripted {
-            rig: Rig::new(alteration(task, words.flag("quorum"))),
+            rig: Rig::new(machine),
         }
     }
 

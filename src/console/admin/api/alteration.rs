@@ -62,9 +62,12 @@ fn wish(asked: &mut Asked) -> Result<Wish, Problem> {
     let parameters = &mut asked.parameters;
     let set = parameters.read_all("set", plan::setting)?;
     let unset = parameters.read_all("unset", |name| Ok::<_, &str>(name.to_owned()))?;
+    let queue_type = parameters.read("type", |text| Ok::<_, &str>(Value::from(text)))?;
+    let queue_type = queue_type.map(|value| ("x-queue-type".to_owned(), value));
     Ok(Wish {
-        set: set.into_iter().collect(),
+        set: set.into_iter().chain(queue_type).collect(),
         unset: unset.into_iter().collect(),
+        allow_direct: parameters.is_true("allow-direct")?,
     })
 }
 

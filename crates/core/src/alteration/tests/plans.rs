@@ -25,11 +25,12 @@ fn alone(facts: Value) -> Seen {
     seen(facts, json!([]), json!([]), json!([]))
 }
 
-/// `ARGUMENT=VALUE` to set, or `ARGUMENT` to remove.
+/// `ARGUMENT=VALUE` to set, `ARGUMENT` to remove, or `allow-direct`.
 fn wish(words: &[&str]) -> Wish {
     let mut wish = Wish::default();
     for word in words {
         match setting(word) {
+            Err(_) if *word == "allow-direct" => wish.allow_direct = true,
             Ok((name, value)) => drop(wish.set.insert(name, value)),
             Err(_) => drop(wish.unset.insert((*word).to_owned())),
         }
@@ -113,10 +114,6 @@ fn some_queues_are_refused() {
     for (facts, refusal) in rows {
         assert_eq!(against(&alone(facts), &["x-max-length=7"]), [refusal]);
     }
-    assert_eq!(
-        against(&alone(json!({})), &["x-queue-type=quorum"]),
-        [Refusal::Type]
-    );
     assert_eq!(
         against(
             &alone(json!({"arguments": {"x-list": [1]}})),
@@ -205,6 +202,35 @@ fn a_setting_is_a_number_a_boolean_or_a_text() {
 }
 
 #[test]
+fn a_queue_changes_its_type() {
+    let queue = alone(json!({}));
+    assert_eq!(
+        new(&queue, &["x-queue-type=quorum"]),
+        json!({"x-queue-type": "quorum", "x-dlx-proxy-altered": "x-queue-type"})
+    );
+    let says_it = alone(json!({"arguments": {"x-queue-type": "classic"}}));
+    for other in ["x-queue-type=stream", "x-queue-type"] {
+        assert_eq!(against(&says_it, &[other]), [Refusal::Type]);
+    }
+    let transient = alone(json!({"durable": false}));
+    let global = Seen {
+        global_prefetches: 2,
+        ..queue
+    };
+    for (queue, refusal) in [
+        (transient, Refusal::Transient),
+        (global, Refusal::GlobalPrefetch(2)),
+    ] {
+        assert_eq!(against(&queue, &["x-queue-type=quorum"]), [refusal]);
+        assert!(planned(&queue, &["x-queue-type=classic"]).is_ok());
+    }
+    assert_eq!(
+        against(&alone(json!({"type": "quorum"})), &["x-queue-type=classic"]),
+        [Refusal::EndsConnections]
+    );
+}
+
+#[test]
 fn what_was_left_behind_is_finished_first() {
     let order = planned(&alone(json!({})), &["x-max-length=7"])
         .expect("a plan")
@@ -236,4 +262,6 @@ fn other_proxies_take_part_and_other_protocols_are_against_it() {
     queue.connections.push(connection("MQTT 3.1.1", ""));
     let mqtt = Refusal::OtherProtocol("MQTT 3.1.1".to_owned());
     assert_eq!(others(&queue), Err(vec![mqtt]));
+    let plan = planned(&queue, &["x-max-length=7", "allow-direct"]).expect("a plan");
+    assert!(plan.order.allow_direct && plan.notes[0].contains("MQTT 3.1.1"));
 }
