@@ -267,6 +267,9 @@ impl Session {
                 confirms.is_none_or(|confirms| !confirms.is_full())
             }
             Some(Hold::Answers(channel)) => open(channel).is_none_or(|state| state.due.is_empty()),
+            Some(Hold::Exchange(channel)) => {
+                open(channel).is_none_or(|state| !state.declares_delayed(None))
+            }
             Some(Hold::Commit(channel)) => open(channel).is_none(),
             Some(Hold::Tickets) => !self.ledger.is_full(),
             Some(Hold::Replies) => {

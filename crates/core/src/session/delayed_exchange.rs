@@ -1,13 +1,15 @@
 //! A declare of an exchange with the type `x-delayed-message`, which the broker does not know: it becomes one of its `x-delayed-type`.
 
 use crate::amqp::ids::ShortStr;
-use crate::amqp::method::{ExchangeDeclare, MethodId};
+use crate::amqp::method::{ExchangeDeclare, MethodId, Publish};
 use crate::amqp::reply;
 use crate::amqp::reply_code::PRECONDITION_FAILED;
 use crate::machine::Leg;
 use crate::registry::delayed_exchanges::{Routing, TYPE, real_type};
 
+use super::channel::Channel;
 use super::frames::Method;
+use super::replies::Expected;
 use super::{Session, Turn};
 
 const NO_WAIT: u8 = 16;
@@ -36,6 +38,20 @@ impl Shows {
         } else {
             Shows::Ordinary
         }
+    }
+}
+
+// === impl Channel ===
+
+impl Channel {
+    /// Whether the answer to such a declare is due: of this exchange, or of any.
+    pub(super) fn declares_delayed(&self, exchange: Option<&[u8]>) -> bool {
+        self.due.iter().any(|due| match &due.what {
+            Expected::Exchange(of, Shows::Delayed(_)) => {
+                exchange.is_none_or(|exchange| of.as_bytes() == exchange)
+            }
+            _ => false,
+        })
     }
 }
 
@@ -82,6 +98,24 @@ impl Session {
                 .end();
         });
         true
+    }
+
+    /// A publish to an exchange that its channel is declaring, as a client may that wants no reply:
+    /// only the answer tells whether the publish may have to wait.
+    pub(super) fn awaits_exchange(&self, method: Method<'_>) -> bool {
+        let delays = &self.settings.delays;
+        if !delays.x_delay || method.id != MethodId::BASIC_PUBLISH || delays.exchanges.has_plugin()
+        {
+            return false;
+        }
+        let (state, publish) = (
+            self.channels.get(&method.channel),
+            Publish::parse(method.payload),
+        );
+        let declares = |publish: Publish<'_>| {
+            state.is_some_and(|of| of.declares_delayed(Some(publish.exchange)))
+        };
+        publish.is_ok_and(declares)
     }
 
     pub(super) fn exchange_declared(&self, exchange: &ShortStr, shows: Shows) {

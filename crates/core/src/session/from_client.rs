@@ -128,6 +128,9 @@ impl Session {
         if method.id == MethodId::QUEUE_DECLARE {
             return declares.declare(method, &mut line);
         }
+        if self.awaits_exchange(method) {
+            return self.hold(Hold::Exchange(channel), turn);
+        }
         if self.undecided(method) || self.declare_delayed(method, turn) {
             return Handled::Done;
         }

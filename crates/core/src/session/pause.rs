@@ -22,6 +22,8 @@ pub(super) enum Hold {
     Replies,
     /// Too many confirms of the broker are pending on this channel, between delayed publishes.
     Confirms(ChannelId),
+    /// The exchange of the next publish, which may delay it, is being declared on this channel.
+    Exchange(ChannelId),
     /// A declare is being probed, or a probe's channel is closing.
     Probe,
     /// A queue is being made anew.
@@ -54,7 +56,12 @@ impl Pause {
         self.until = match hold {
             Hold::Withheld(_) | Hold::Answers(_) => Some(now.after(patience)),
             Hold::Commit(_) => Some(now.after(tx::PAUSE)),
-            Hold::Tickets | Hold::Replies | Hold::Confirms(_) | Hold::Probe | Hold::Swap => None,
+            Hold::Tickets
+            | Hold::Replies
+            | Hold::Confirms(_)
+            | Hold::Exchange(_)
+            | Hold::Probe
+            | Hold::Swap => None,
         };
         self.hold = Some(hold);
     }
@@ -90,7 +97,12 @@ impl Pause {
     pub(super) fn needs_the_broker(&self) -> bool {
         match self.hold {
             Some(
-                Hold::Probe | Hold::Replies | Hold::Confirms(..) | Hold::Answers(..) | Hold::Swap,
+                Hold::Probe
+                | Hold::Replies
+                | Hold::Confirms(..)
+                | Hold::Exchange(..)
+                | Hold::Answers(..)
+                | Hold::Swap,
             ) => true,
             Some(Hold::Withheld(..) | Hold::Commit(..) | Hold::Tickets) | None => false,
         }

@@ -69,7 +69,14 @@ impl Books<'_, '_> {
                     state.tx = Some(Tx::Plain);
                 }
             }
-            Some(Hold::Tickets | Hold::Replies | Hold::Confirms(_) | Hold::Probe | Hold::Swap)
+            Some(
+                Hold::Tickets
+                | Hold::Replies
+                | Hold::Confirms(_)
+                | Hold::Exchange(_)
+                | Hold::Probe
+                | Hold::Swap,
+            )
             | None => {}
         }
         self.transit.pause.end();
