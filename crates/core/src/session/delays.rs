@@ -383,8 +383,11 @@ impl Session {
 
     /// The channel has ended, and with it what it was publishing.
     pub(super) fn forget_publishes(&mut self, channel: ChannelId) {
-        if let Some(Open::Taken(incoming)) = self.open_publishes.remove(&channel) {
-            self.ledger.give_back(incoming.method.waits.bytes);
+        match self.open_publishes.remove(&channel) {
+            Some(Open::Taken(incoming)) => self.ledger.give_back(incoming.method.waits.bytes),
+            // Without its method the rest of it would end the whole connection.
+            Some(Open::Undecided(_)) => self.drop_publish(channel),
+            None => {}
         }
         self.ledger.publishes.forget(channel);
     }
