@@ -157,6 +157,8 @@ impl Channel {
             delivering: self.delivering,
             due: std::mem::take(&mut self.due),
             last_queue: std::mem::take(&mut self.last_queue),
+            // Until its end the broker confirms.
+            confirms: self.confirms.take(),
             ..Channel::default()
         };
         std::mem::replace(self, closing)
