@@ -113,6 +113,8 @@ impl Redrive {
         now: Wall,
     ) -> Result<Sent, Stays> {
         let Itself { content, way_back } = of.itself(here)?;
+        // A delayed publish has no queue to go back to.
+        let way_back = way_back.filter(|way_back| !way_back.queue.is_empty());
         let content = match &self.edit {
             Some(edit) => edit.of(&content, &self.by, now)?,
             None => content,
