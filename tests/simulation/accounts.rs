@@ -9,6 +9,7 @@ mod count;
 mod crashes;
 mod deaths;
 mod declares;
+mod delayed;
 mod deliveries;
 mod duties;
 mod going_on;
@@ -42,7 +43,8 @@ use declares::Declares;
 use duties::Duty;
 use history::History;
 use redrives::{died_in, mark};
-use retries::{counts, millis};
+use retries::counts;
+pub(crate) use retries::millis;
 use rules::Rules;
 use unknown::Unknown;
 use walks::Walks;
@@ -80,6 +82,9 @@ pub(crate) struct Accounts {
     delivered: BTreeMap<Tag, Delivery>,
     /// What clients have published, and the broker has not read yet.
     on_the_way: BTreeMap<Conn, VecDeque<(Bytes, History)>>,
+    /// What the broker said of their publishes, and they have not read; those without a word.
+    answers: BTreeMap<(Conn, Bytes, bool), usize>,
+    unanswered: BTreeMap<Tag, Bytes>,
     deaths: Deaths,
     /// Publications of the proxies that have no confirm.
     flying: BTreeMap<Tag, (Bytes, Duty)>,
@@ -293,12 +298,18 @@ impl Accounts {
         if matches!(self.whose.get(&tag.0), Some(Whose::Client(_))) {
             self.count.messages += 1;
             self.count.carbon += into.len().saturating_sub(1);
-            let said = self.on_the_way.get_mut(&tag.0);
-            let said = said.and_then(VecDeque::pop_front);
+            self.unanswered.insert(tag, body.clone());
+            let number = body.clone();
             let heard = Some((body, given));
+            let said = self.on_the_way.entry(tag.0).or_default();
+            let said = match said.front() == heard.as_ref() {
+                true => said.pop_front(),
+                false => said.front().cloned(),
+            };
             self.count.again += another_life;
             return match said == heard {
                 true => Ok(()),
+                false if self.was_delayed(&number, at) => Ok(()),
                 false => Err(format!(
                     "a client published {said:?}, the broker read {heard:?}"
                 )),
@@ -311,7 +322,12 @@ impl Accounts {
         let of = (body, Duty::of(content, exchange, key, parked));
         self.count.died_again += another_life;
         self.deaths.get(&of)?;
-        self.check_return(&of, content, parked, at)?;
+        match &of.1 {
+            Duty::Leaves(stay) | Duty::Returns(stay) if stay.is_nowhere() => {
+                self.check_delayed(&of, key, (content, parked), at)?;
+            }
+            _ => self.check_return(&of, content, parked, at)?,
+        }
         let death = self.deaths.get(&of)?;
         if !death.marks.contains(&self.entering.mark) {
             let (body, mark) = (String::from_utf8_lossy(&of.0), self.entering.mark);
@@ -367,6 +383,9 @@ impl Accounts {
     }
 
     fn confirmed(&mut self, tag: Tag, nacked: bool, at: Micros) -> Result<(), String> {
+        if let Some(body) = self.unanswered.remove(&tag) {
+            self.answers(tag.0, body, !nacked);
+        }
         let Some(of) = self.flying.remove(&tag) else {
             return Ok(());
         };
@@ -377,6 +396,7 @@ impl Accounts {
             match &of.1 {
                 Duty::Dies(_) => self.count.dead_letters += 1,
                 Duty::Leaves(_) => self.count.away += 1,
+                Duty::Returns(stay) if stay.is_nowhere() => self.count.arrived += 1,
                 Duty::Returns(_) => self.count.back += 1,
                 Duty::Redriven(_) => self.count.redriven += 1,
             }

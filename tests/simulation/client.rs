@@ -46,6 +46,10 @@ pub(crate) enum Said {
     Verb(u16, u64, Verb),
     /// It has published this, with this history.
     Published(Bytes, History),
+    /// It has published this, which is to arrive no sooner than that.
+    Delayed(Bytes, u64),
+    /// It reads that such a publish, or any other, was confirmed, or refused.
+    Answered(Bytes, bool),
     /// It has declared a queue, of which that says this.
     Declared(u16, String, Saying),
     /// A channel is opened: tags begin anew.
@@ -80,6 +84,8 @@ pub(crate) struct Client {
     pub release: usize,
     /// Queues have changed: it declares them all again.
     pub declares: bool,
+    /// It asks for confirms.
+    confirms: bool,
     /// It declares nothing, and logs in as this user.
     pub stranger: Option<&'static str>,
     consumers: u32,
@@ -103,13 +109,20 @@ struct Channel {
     unacked: BTreeMap<u64, Held>,
     last_tag: u64,
     published: u64,
-    unconfirmed: BTreeSet<u64>,
+    unconfirmed: BTreeMap<u64, Unconfirmed>,
     /// Its consumers, whether they are confirmed or not, and their queues.
     consumers: BTreeMap<String, String>,
     /// Of these, those that are confirmed: others are not cancelled (S7.11).
     consuming: BTreeSet<String>,
     /// Of a recover: what came before its reply is not ours any more.
     recovering: bool,
+}
+
+/// A publish.
+#[derive(Debug)]
+struct Unconfirmed {
+    body: Bytes,
+    is_delayed: bool,
 }
 
 /// A delivery.
@@ -139,6 +152,7 @@ impl Client {
             own: plan.own.is_some().then(|| own_queue(id)),
             release: 0,
             declares: false,
+            confirms: plan.delays.is_empty() || id % 3 > 0,
             stranger: None,
             consumers: 0,
         };
@@ -223,15 +237,13 @@ impl Client {
         }
     }
 
-    /// Replies that are due.
+    /// Replies that are due, and confirms that no fault of the broker's can lose.
     pub(crate) fn unanswered(&self) -> Vec<(u16, &'static str)> {
         let due = |(id, channel): (&u16, &Channel)| {
-            let id = *id;
-            channel
-                .due
-                .iter()
-                .map(move |name| (id, *name))
-                .collect::<Vec<_>>()
+            let delayed = channel.unconfirmed.values().filter(|of| of.is_delayed);
+            let delayed = delayed.map(|_| "basic.ack");
+            let due = channel.due.iter().copied().chain(delayed);
+            due.map(|name| (*id, name)).collect::<Vec<_>>()
         };
         self.channels.iter().flat_map(due).collect()
     }
@@ -288,7 +300,7 @@ impl Client {
         // Nothing new when it winds up but consumers.
         let most = if self.winding_up { 700 } else { 1000 };
         match rng.u16(..most) {
-            0..400 if channel == PUBLISHING => self.publish(rng, next_body, plan),
+            0..400 if channel == PUBLISHING => self.publish(rng, at, next_body, plan),
             0..400 => self.settle(channel, rng, plan),
             400..600 => self.settle(channel, rng, plan),
             600..700 => self.consume(channel, rng, plan),
@@ -435,11 +447,7 @@ impl Client {
                     return Err(format!("client {}: a confirm of publish {tag}", self.id));
                 }
                 if let Some(publishes) = frame.confirms() {
-                    // In whatever order: that is checked by the one who compares both sides.
-                    channel
-                        .unconfirmed
-                        .retain(|publish| !publishes.contains(publish));
-                    self.confirmed(&publishes, name == "basic.ack");
+                    self.answered(id, &publishes, name == "basic.ack")?;
                 }
                 return Ok(());
             }

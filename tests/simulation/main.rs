@@ -12,6 +12,7 @@
 //! - `operator` redrives and purges
 //! - `sighups` other policies in the middle of it · `rulings` what a policy says of a queue
 //! - `redeclares` what several releases of an application declare one queue with
+//! - `delays` what clients publish to arrive later
 //! - `unknown` what nobody tells the proxies · `management` what an API tells them, late
 //! - `retries` what queues say of retries, and what is promised for it
 //! - `world` the clock and the choice · `faults` what goes wrong · `accounts` what must hold, copy by copy
@@ -23,6 +24,7 @@ mod client;
 #[path = "../codec/mod.rs"]
 mod codec;
 mod decoder;
+mod delays;
 mod faults;
 mod management;
 #[path = "../model/mod.rs"]
@@ -185,6 +187,7 @@ fn verdict(sum: &Sum) -> ExitCode {
         "retries: sent away {}, come back {}, dead at the limit {}, refused {}; by proxies that do not know the TTL {}",
         count.away, count.back, count.over, count.refused, count.without_ttl
     );
+    println!("delayed publishes: arrived {}", count.arrived);
     println!(
         "policies: changed by SIGHUP {}; dead letters that went elsewhere for it {}, that raced with it {}; returns with other retries {}",
         count.reloads, count.redirected, count.raced, count.otherwise

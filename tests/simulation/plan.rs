@@ -4,6 +4,7 @@ mod own;
 
 use std::collections::BTreeMap;
 
+use dlx_proxy::registry::delayed_exchanges::DelayHeader;
 use fastrand::Rng;
 
 use super::codec::methods::{Arg, Args};
@@ -36,6 +37,8 @@ pub(crate) struct Plan {
     pub retries: BTreeMap<Bytes, Asked>,
     /// Some queue was asked for retries.
     pub retrying: bool,
+    /// Headers by which proxies delay a publish.
+    pub delays: Vec<DelayHeader>,
     /// Each client has a queue for itself.
     pub own: Option<Own>,
     /// Sources are declared otherwise than they are.
@@ -78,6 +81,7 @@ impl Plan {
             retry_policies: BTreeMap::new(),
             retries: BTreeMap::new(),
             retrying: false,
+            delays: Vec::new(),
             own: None,
             redeclares: None,
             changing: false,
@@ -350,7 +354,7 @@ impl Plan {
         self.declares.push(("queue.declare", args));
     }
 
-    fn bind(&mut self, queue: &str, exchange: &str, key: &str) {
+    pub(super) fn bind(&mut self, queue: &str, exchange: &str, key: &str) {
         let args = vec![
             ("queue", text(queue)),
             ("exchange", text(exchange)),

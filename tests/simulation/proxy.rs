@@ -27,6 +27,7 @@ use dlx_proxy::net::vhosts::{Hub, LinkInboxes};
 use dlx_proxy::objects::Names;
 use dlx_proxy::publisher::{self, Publisher};
 use dlx_proxy::recorder::{self, Recorder};
+use dlx_proxy::registry::delayed_exchanges::DelayedPublish;
 use dlx_proxy::registry::live::LivePolicies;
 use dlx_proxy::registry::policy::Policies;
 use dlx_proxy::session::{self, Session};
@@ -136,7 +137,7 @@ impl Proxy {
             retained: Budget::new(settings.retained * 2),
             catalogue: Default::default(),
             channel_limits: Default::default(),
-            delays: Default::default(),
+            delays: DelayedPublish::of(&settings.delays),
             limits: limits.clone(),
         };
         let opened = Arc::new(Mutex::new(None));

@@ -38,6 +38,8 @@ const RETRIES: u64 = 0x7265_7472_6965_7300;
 const LIVES: u64 = 0x6c69_7665_7300_0000;
 /// And one more.
 const GOING: u64 = 0x676f_696e_6700_0000;
+/// And another of these.
+const DELAYED: u64 = 0x6465_6c61_7965_6400;
 /// And the last one.
 const TIMEOUTS: u64 = 0x7469_6d65_6f75_7473;
 /// Lines of the trace that are kept.
@@ -150,11 +152,12 @@ impl World {
         // Who would declare again?
         plan.changing &= unknown.declaring != Declaring::None;
         plan.draw_redeclares(seed);
+        plan.draw_delays(&mut Rng::with_seed(seed ^ DELAYED));
         let operator = Operator::draw(seed);
         if operator.works() {
             plan.draw_going(&mut Rng::with_seed(seed ^ GOING));
         }
-        settings = settings.with_redeclares(&plan);
+        settings = settings.with_redeclares(&plan).with_delays(&plan);
         settings.own.clone_from(&plan.own);
         if unknown.is_on {
             settings.max_queues = 65_536;

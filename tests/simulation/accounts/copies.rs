@@ -56,13 +56,15 @@ impl Copy {
 
     /// Somebody has published it into the queues that it enters.
     pub(super) fn is_on_its_way(&mut self, duty: &Duty, due: u64, content: &Frame) {
-        let (Duty::Leaves(stay) | Duty::Returns(stay), Some(told)) = (duty, Told::of(content))
-        else {
+        let (Duty::Leaves(stay) | Duty::Returns(stay)) = duty else {
             return;
         };
         self.stay = Some(stay.clone());
-        self.deadline = told.deadline;
         self.due = due;
+        let Some(told) = Told::of(content) else {
+            return;
+        };
+        self.deadline = told.deadline;
         if let Some((_, deaths)) = told.away {
             self.away = true;
             self.given = deaths;

@@ -17,6 +17,8 @@ pub(crate) struct Count {
     pub away: usize,
     pub back: usize,
     pub over: usize,
+    /// Delayed publishes.
+    pub arrived: usize,
     /// Not sent away, as that came to nothing.
     pub refused: usize,
     /// Returned by proxies that do not know the TTL of the queue.
@@ -64,6 +66,7 @@ impl Count {
         self.away += other.away;
         self.back += other.back;
         self.over += other.over;
+        self.arrived += other.arrived;
         self.refused += other.refused;
         self.without_ttl += other.without_ttl;
         self.reloads += other.reloads;

@@ -189,6 +189,20 @@ impl Deaths {
 }
 
 impl When {
+    /// Of what nobody knows more.
+    pub(super) fn no_sooner(heard: u64, due: u64) -> When {
+        When {
+            heard,
+            due,
+            blind_due: due,
+            deadline: None,
+            blind_deadline: None,
+            blind: false,
+            unknowing: false,
+            stranger: false,
+        }
+    }
+
     /// It comes back no sooner. `forgets`: its session may not know any more what its client has declared.
     pub(super) fn due_if(&self, forgets: bool) -> u64 {
         match forgets {

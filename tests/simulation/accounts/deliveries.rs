@@ -1,6 +1,6 @@
 //! What is delivered, and what becomes of it.
 
-use super::duties::Duty;
+use super::duties::{Duty, Stay};
 use super::{
     Accounts, Bytes, Copy, Delivery, How, Micros, Tag, Verb, Whose, is_parking, millis, told_in,
 };
@@ -167,6 +167,9 @@ impl Accounts {
         self.gone(copy)?;
         // What comes back is dropped by no rule, unless its TTL is over meanwhile. Nor is what is returned: at the limit it is parked.
         let has_to_come_back = whose == Some(Whose::Intake) && it.away && !is_parking(&queue);
+        // A publish may be dropped as no queue takes it.
+        let is_publish = it.stay.as_ref().is_some_and(Stay::is_nowhere);
+        let has_to_come_back = has_to_come_back && !is_publish;
         let has_to_come_back =
             has_to_come_back && it.deadline.is_none_or(|deadline| millis(at) < deadline);
         if let Some(of) = self.deaths.settle(&it.body, &duties) {

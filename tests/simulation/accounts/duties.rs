@@ -15,7 +15,7 @@ use super::history::{Counts, History};
 const RETRY: &str = "x-dlx-proxy-retry";
 
 /// A message that was returned: the queue it belongs to, how often it has come back then, and what it had died of before.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stay {
     pub queue: Bytes,
     pub attempts: Attempts,
@@ -82,6 +82,10 @@ impl Duty {
     pub(super) fn of(content: &Frame, exchange: &[u8], key: &[u8], parked: bool) -> Duty {
         let deaths = History::of(content);
         let Some(told) = Told::of(content) else {
+            if deaths.is_empty() {
+                // A publish that was delayed.
+                return Duty::Returns(Stay::default());
+            }
             return Duty::Dies(deaths.counts());
         };
         let stay = |deaths: &History| Stay {

@@ -23,7 +23,7 @@ pub(super) fn counts(content: &Frame) -> [Option<u64>; 2] {
     })
 }
 
-pub(super) fn millis(at: Micros) -> u64 {
+pub(crate) fn millis(at: Micros) -> u64 {
     WALL + at / 1000
 }
 
@@ -73,17 +73,7 @@ impl Delivery {
             Verdict::Back(..) if retries.stays => None,
             Verdict::Dies => {
                 let counts = deaths.and_died(&self.queue, b"delivery_limit");
-                let when = When {
-                    heard: now,
-                    due: now,
-                    blind_due: now,
-                    deadline: None,
-                    blind_deadline: None,
-                    blind: false,
-                    unknowing: false,
-                    stranger: false,
-                };
-                Some((Duty::Dies(counts), when))
+                Some((Duty::Dies(counts), When::no_sooner(now, now)))
             }
             Verdict::Back(delay, attempts) => {
                 let stay = Stay {
@@ -92,14 +82,9 @@ impl Delivery {
                     deaths,
                 };
                 let when = When {
-                    heard: now,
-                    due: now + delay,
-                    blind_due: now + delay,
                     deadline,
                     blind_deadline,
-                    blind: false,
-                    unknowing: false,
-                    stranger: false,
+                    ..When::no_sooner(now, now + delay)
                 };
                 Some(match delay {
                     0 => (Duty::Returns(stay), when),
@@ -137,14 +122,8 @@ impl Copy {
         };
         let now = millis(at);
         let when = When {
-            heard: now,
-            due: self.due,
-            blind_due: self.due,
             deadline: self.deadline.map(|deadline| (deadline, deadline)),
-            blind_deadline: None,
-            blind: false,
-            unknowing: false,
-            stranger: false,
+            ..When::no_sooner(now, self.due)
         };
         let mut duties = vec![(Duty::Returns(stay.clone()), when)];
         if let Some(deadline) = self.deadline.filter(|_| self.away) {

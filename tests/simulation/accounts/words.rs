@@ -6,16 +6,18 @@ use super::super::model::Conn;
 use super::duties::Duty;
 use super::history::History;
 use super::retries::millis;
-use super::{Accounts, Bytes, Micros, id};
+use super::{Accounts, Bytes, Micros};
 
 impl Accounts {
-    pub(crate) fn said(&mut self, conn: Conn, said: Said, at: Micros) {
+    /// # Errors
+    /// It was told what is not so.
+    pub(crate) fn said(&mut self, conn: Conn, said: Said, at: Micros) -> Result<(), String> {
         match said {
             Said::Verb(channel, tag, verb) => {
                 let key = (conn, channel, tag);
                 self.verbs.insert(key, (verb, at));
                 let Some(delivery) = self.delivered.get(&key) else {
-                    return;
+                    return Ok(());
                 };
                 let (body, mark) = (delivery.copy.body.clone(), delivery.copy.mark);
                 match verb {
@@ -41,8 +43,10 @@ impl Accounts {
             }
             Said::Published(body, history) => {
                 let waiting = self.on_the_way.entry(conn).or_default();
-                waiting.push_back((id(&body), history));
+                waiting.push_back((body, history));
             }
+            Said::Delayed(body, due) => self.is_delayed(&body, due, at),
+            Said::Answered(body, good) => return self.is_answered(conn, body, good),
             Said::Declared(channel, queue, saying) => {
                 self.sends_declare(conn, (channel, queue), saying, at);
             }
@@ -59,6 +63,7 @@ impl Accounts {
             Said::Recovers(channel) => drop(self.recovers.insert((conn, channel))),
             Said::Wrong(channel) => drop(self.wrong.insert((conn, channel))),
         }
+        Ok(())
     }
 
     /// A client reads that there is a queue as it declared it: from now on its session knows the queue. Not if it has messages of an earlier one of

@@ -16,7 +16,9 @@ impl Client {
             self.give_up_waiting();
             self.declares = false;
             self.declare_all(plan);
-            self.request(channel, "confirm.select", &Args::new(), "confirm.select-ok");
+            if self.confirms {
+                self.request(channel, "confirm.select", &Args::new(), "confirm.select-ok");
+            }
         }
     }
 

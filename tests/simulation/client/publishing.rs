@@ -7,12 +7,14 @@ use std::ops::RangeInclusive;
 
 use fastrand::Rng;
 
-use super::super::accounts::history::History;
+use super::super::accounts::{history::History, id as number_of, millis};
 use super::super::codec::frame::Frame;
 use super::super::codec::methods::{Arg, Args, BODY};
 use super::super::codec::value::{Array, Bytes, Table, Value};
+use super::super::delays::Later;
+use super::super::net::Micros;
 use super::super::plan::{Plan, text};
-use super::{Channel, Client, PUBLISHING, Said, Verb};
+use super::{Channel, Client, PUBLISHING, Said, Unconfirmed, Verb};
 
 /// The header in which it counts the lives of a message.
 pub(crate) const LIVES: &str = "lives";
@@ -64,7 +66,7 @@ impl Letter {
 
 impl Client {
     /// Something new.
-    pub(super) fn publish(&mut self, rng: &mut Rng, next_body: &mut u64, plan: &Plan) {
+    pub(super) fn publish(&mut self, rng: &mut Rng, at: Micros, next_body: &mut u64, plan: &Plan) {
         if self.winding_up || !self.may_publish() {
             return;
         }
@@ -75,10 +77,16 @@ impl Client {
         if rng.u8(..6) == 0 {
             args.push(("expiration", text(&rng.u8(..100).to_string())));
         }
+        let mut headers = Table::default();
         if plan.carbon_copies && rng.u8(..4) == 0 {
-            args.push(("headers", Arg::Table(carbon_copies(rng, plan))));
+            headers = carbon_copies(rng, plan);
         }
-        self.publish_as(args, body, rng, plan);
+        let later = Later::draw(rng, plan, self.stranger.is_none(), millis(at));
+        headers.fields.extend(later.iter().map(|of| of.header.clone()));
+        if !headers.fields.is_empty() {
+            args.push(("headers", Arg::Table(headers)));
+        }
+        self.publish_as(args, body, later.as_ref(), rng, plan);
     }
 
     fn may_publish(&self) -> bool {
@@ -88,22 +96,41 @@ impl Client {
     }
 
     /// To any source; its number.
-    fn publish_as(&mut self, properties: Args, body: Bytes, rng: &mut Rng, plan: &Plan) -> u64 {
+    fn publish_as(
+        &mut self,
+        properties: Args,
+        body: Bytes,
+        later: Option<&Later>,
+        rng: &mut Rng,
+        plan: &Plan,
+    ) -> u64 {
+        let exchange = later.map_or("", |later| later.exchange);
         let queue = match &self.own {
-            Some(own) if rng.u8(..3) == 0 => own,
+            Some(own) if exchange.is_empty() && rng.u8(..3) == 0 => own,
             _ => &plan.sources[rng.usize(..plan.sources.len())],
         };
-        let mut args = vec![("exchange", text("")), ("routing-key", text(queue))];
+        let mut args = vec![("exchange", text(exchange)), ("routing-key", text(queue))];
         args.push(("mandatory", Arg::Bit(rng.bool())));
         args.push(("delivery-mode", Arg::Number(2)));
         args.extend(properties);
         let history = History::of(&Frame::new("", args.clone()));
-        self.said.push(Said::Published(body.clone(), history));
+        let due = later.and_then(|later| later.due);
+        let number = number_of(&body);
+        self.said.push(match due {
+            Some(due) => Said::Delayed(number.clone(), due),
+            None => Said::Published(number.clone(), history),
+        });
         args.push((BODY, Arg::Text(body)));
         self.send(PUBLISHING, "basic.publish", &args);
         let channel = self.channels.entry(PUBLISHING).or_default();
         channel.published += 1;
-        channel.unconfirmed.insert(channel.published);
+        if self.confirms {
+            let publish = Unconfirmed {
+                body: number,
+                is_delayed: due.is_some(),
+            };
+            channel.unconfirmed.insert(channel.published, publish);
+        }
         channel.published
     }
 
@@ -121,10 +148,11 @@ impl Client {
         let publish = self.publish_as(
             vec![("headers", Arg::Table(headers))],
             letter.body,
+            None,
             rng,
             plan,
         );
-        if rng.u8(..4) == 0 {
+        if rng.u8(..4) == 0 || !self.confirms {
             self.ack(id, tag);
         } else if let Some(channel) = self.channels.get_mut(&id)
             && let Some(held) = channel.unacked.get_mut(&tag)
@@ -134,8 +162,31 @@ impl Client {
         true
     }
 
+    /// Confirms, in whatever order: whether they are true is checked by the one who sees both sides.
+    ///
+    /// # Errors
+    /// None of these is open.
+    pub(super) fn answered(
+        &mut self,
+        id: u16,
+        publishes: &RangeInclusive<u64>,
+        good: bool,
+    ) -> Result<(), String> {
+        let channel = self.channels.entry(id).or_default();
+        let open = channel.unconfirmed.extract_if(publishes.clone(), |_, _| true);
+        let before = self.said.len();
+        self.said
+            .extend(open.map(|(_, of)| Said::Answered(of.body, good)));
+        if self.said.len() == before {
+            let (client, last) = (self.id, publishes.end());
+            return Err(format!("client {client}: a second confirm of {last}"));
+        }
+        self.confirmed(publishes, good);
+        Ok(())
+    }
+
     /// What waited for these is acked; if they were refused, it may be settled in another way.
-    pub(super) fn confirmed(&mut self, publishes: &RangeInclusive<u64>, good: bool) {
+    fn confirmed(&mut self, publishes: &RangeInclusive<u64>, good: bool) {
         let mut acked = Vec::new();
         for (id, channel) in &mut self.channels {
             for (tag, held) in &mut channel.unacked {

@@ -12,6 +12,7 @@ use dlx_proxy::dead_letter::schedule::Schedule;
 use dlx_proxy::intake;
 use dlx_proxy::machine::Limits;
 use dlx_proxy::publisher::OnUnroutable;
+use dlx_proxy::registry::delayed_exchanges::DelayHeader;
 use dlx_proxy::registry::lenient::Lenient;
 use dlx_proxy::registry::policy::{Definition, Mode, Pattern, Policy};
 use dlx_proxy::registry::said_retries::SaidRetries;
@@ -33,6 +34,8 @@ pub(crate) struct Settings {
     targetless: BTreeSet<String>,
     /// There are policies that are for none of the queues.
     decoys: bool,
+    /// Headers that delay a publish.
+    pub delays: Vec<DelayHeader>,
     /// Queues of single clients.
     pub own: Option<Own>,
     pub on_unroutable: OnUnroutable,
@@ -67,6 +70,7 @@ impl Settings {
             rulings: Rulings::new(),
             targetless: BTreeSet::new(),
             decoys: false,
+            delays: Vec::new(),
             own: None,
             on_unroutable: if rng.u8(..5) == 0 {
                 OnUnroutable::Drop
@@ -135,6 +139,15 @@ impl Settings {
         self.lenient = lenient;
         let exceptions = exceptions.into_iter().cloned();
         self.otherwise = exceptions.map(|queue| (queue, otherwise.clone())).collect();
+        self
+    }
+
+    /// A publish for which there is no room would close its channel.
+    pub(crate) fn with_delays(mut self, plan: &Plan) -> Settings {
+        self.delays.clone_from(&plan.delays);
+        if !plan.delays.is_empty() {
+            self.retained = 1 << 20;
+        }
         self
     }
 

@@ -1,5 +1,6 @@
 //! An alarm blocks publishers. That is no reason why consumers should stand still: they are what ends it.
 
+use super::super::client::Client;
 use super::super::net::Micros;
 use super::World;
 
@@ -25,7 +26,11 @@ impl World {
             let client = peer.and_then(|peer| peer.client);
             let mut clients = self.clients.iter();
             let client = clients.find(|of| Some(of.id) == client);
-            client.is_some_and(|client| client.is_open() && client.deaf_until <= then)
+            let publishes = |client: &Client| !client.only_consumes && !self.plan.delays.is_empty();
+            // Of one whose publishes are delayed the proxy reads no more.
+            client.is_some_and(|client| {
+                client.is_open() && client.deaf_until <= then && !publishes(client)
+            })
                 && !self.broker.is_blocked(conn)
                 && self.broker.unacked(conn, channel).contains(&tag)
         };

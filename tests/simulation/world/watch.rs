@@ -23,7 +23,7 @@ impl World {
         let conn = self.behind.get(&client.id);
         for said in client.said.drain(..) {
             if let Some(conn) = conn {
-                self.accounts.said(*conn, said, self.at);
+                self.accounts.said(*conn, said, self.at)?;
             }
         }
         let peer = self
@@ -46,6 +46,14 @@ impl World {
             if frame.name.starts_with("connection.close") && self.dismissed.contains(&client.id) {
                 continue;
             }
+            // They have the client's own numbers, then: the accounts judge them.
+            let delays = !self.plan.delays.is_empty();
+            if delays && frame.confirms().is_some() {
+                continue;
+            }
+            let hidden = |name: &str| {
+                may_be_hidden(name) || delays && matches!(name, "basic.ack" | "basic.nack")
+            };
             let wanted = gist(&frame);
             let sent = peer.sent.entry(channel).or_default();
             loop {
@@ -57,7 +65,7 @@ impl World {
                     {
                         break;
                     }
-                    Some((name, ..)) if may_be_hidden(&name) => {}
+                    Some((name, ..)) if hidden(&name) => {}
                     other => {
                         return Err(format!(
                             "client {} saw {} on channel {channel}, the broker sent {other:?}",
@@ -84,6 +92,7 @@ impl World {
             self.note(|| format!("    {which:?}: {event:?}"));
             self.parked(which, &event)?;
             match event {
+                Event::Published { outcome, .. } => self.published(outcome),
                 Event::NotRecorded { queue } => self.accounts.not_recorded(&queue),
                 Event::RecordUnread { .. } => self.accounts.does_without_record(at),
                 Event::DeadLetter(dead) => match dead.outcome {
@@ -154,6 +163,17 @@ impl World {
         self.look_at_walks()?;
         self.clear_the_way();
         self.consumers_go_on()
+    }
+
+    /// A delayed publish on its way.
+    fn published(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Dropped(_) => self.accounts.unroutable += 1,
+            Outcome::Parked(Cause::TargetBusy | Cause::TimedOut) => self.accounts.fault(self.at),
+            // What the intake has is parked then.
+            Outcome::Refused(_) => self.accounts.given_up += 1,
+            Outcome::Parked(_) | Outcome::Confirmed => {}
+        }
     }
 
     /// Clients that their sessions may know to be lost.
