@@ -15,6 +15,7 @@ mod duties;
 mod going_on;
 pub(crate) mod history;
 mod lives;
+mod overdue;
 mod redrives;
 mod retries;
 mod rules;
@@ -85,6 +86,8 @@ pub(crate) struct Accounts {
     /// What the broker said of their publishes, and they have not read; those without a word.
     answers: BTreeMap<(Conn, Bytes, bool), usize>,
     unanswered: BTreeMap<Tag, Bytes>,
+    /// Deliveries for which clients asked for so many milliseconds more, and when.
+    asked: BTreeMap<(Conn, u16), VecDeque<(u64, u64, Micros)>>,
     deaths: Deaths,
     /// Publications of the proxies that have no confirm.
     flying: BTreeMap<Tag, (Bytes, Duty)>,
@@ -321,6 +324,7 @@ impl Accounts {
         }
         let of = (body, Duty::of(content, exchange, key, parked));
         self.count.died_again += another_life;
+        self.hear_of_overdue(&of, parked, at);
         self.deaths.get(&of)?;
         match &of.1 {
             Duty::Leaves(stay) | Duty::Returns(stay) if stay.is_nowhere() => {

@@ -48,6 +48,8 @@ pub(crate) enum Said {
     Published(Bytes, History),
     /// It has published this, which is to arrive no sooner than that.
     Delayed(Bytes, u64),
+    /// It says something of a delivery beforehand, and wants so many milliseconds for it.
+    Judged(u16, u64, u64),
     /// It reads that such a publish, or any other, was confirmed, or refused.
     Answered(Bytes, bool),
     /// It has declared a queue, of which that says this.
@@ -70,6 +72,8 @@ pub(crate) struct Client {
     channels: BTreeMap<u16, Channel>,
     /// It does not read until then.
     pub deaf_until: Micros,
+    /// A session may have waited for it then, or for an answer to it.
+    pub busy_at: Micros,
     /// What it said since the accounts asked.
     pub said: Vec<Said>,
     /// What it saw since the world asked, with the channel; did it look?
@@ -145,6 +149,7 @@ impl Client {
             out: VecDeque::new(),
             channels: BTreeMap::new(),
             deaf_until: 0,
+            busy_at: 0,
             said: Vec::new(),
             seen: Vec::new(),
             winding_up: false,
@@ -246,6 +251,10 @@ impl Client {
             due.map(|name| (*id, name)).collect::<Vec<_>>()
         };
         self.channels.iter().flat_map(due).collect()
+    }
+
+    pub(crate) fn is_busy(&self, at: Micros) -> bool {
+        self.deaf_until > at || !self.unanswered().is_empty()
     }
 
     /// Messages that it has not settled, and publishes without a confirm.

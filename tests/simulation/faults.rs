@@ -197,6 +197,11 @@ impl Troubles {
         self.slow
     }
 
+    /// Nothing ever goes wrong here.
+    pub(super) fn never_any(&self) -> bool {
+        self.kinds.is_empty() && self.happened.is_empty()
+    }
+
     /// Nothing goes wrong here, or went wrong before, but what passes by itself.
     pub(super) fn only_outages(&self) -> bool {
         let mut kinds = self.kinds.iter().chain(&self.happened);

@@ -187,7 +187,10 @@ fn verdict(sum: &Sum) -> ExitCode {
         "retries: sent away {}, come back {}, dead at the limit {}, refused {}; by proxies that do not know the TTL {}",
         count.away, count.back, count.over, count.refused, count.without_ttl
     );
-    println!("delayed publishes: arrived {}", count.arrived);
+    println!(
+        "delayed publishes: arrived {}; deliveries taken back {}",
+        count.arrived, count.overdue
+    );
     println!(
         "policies: changed by SIGHUP {}; dead letters that went elsewhere for it {}, that raced with it {}; returns with other retries {}",
         count.reloads, count.redirected, count.raced, count.otherwise

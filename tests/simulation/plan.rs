@@ -247,7 +247,8 @@ impl Plan {
         let table = self.arguments_mut(name);
         let stays = |name: &[u8]| {
             let of_the_kind = [&b"x-queue-type"[..], b"x-dead-letter-strategy"].contains(&name);
-            !of_the_kind && !name.starts_with(b"x-delayed-") && !name.starts_with(b"x-delivery-")
+            let of_retries = [&b"x-delayed-"[..], b"x-delivery-", b"x-ack-"];
+            !of_the_kind && !of_retries.iter().any(|of| name.starts_with(of))
         };
         table.fields.retain(|(name, _)| stays(name));
         let kind = if quorum { "quorum" } else { "classic" };

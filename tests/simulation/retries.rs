@@ -46,6 +46,8 @@ pub(crate) struct Words {
     pub delays: Option<&'static [u32]>,
     pub limit: Option<i32>,
     pub counts: Option<&'static str>,
+    /// After so many milliseconds a delivery is taken back.
+    pub ack_timeout: Option<u32>,
     /// Only a policy can say these.
     pub on_crash: OnCrash,
     pub jitter: Option<&'static str>,
@@ -91,6 +93,8 @@ pub(crate) struct Known {
     pub seen: Option<Retries>,
     /// The others: what a policy says.
     pub unseen: Option<Retries>,
+    /// Ack timeouts, as both know them.
+    pub timeouts: [Option<u32>; 2],
 }
 
 // === impl Attempts ===
@@ -143,6 +147,7 @@ impl Words {
             delays,
             limit,
             counts: [None, Some("all"), Some("failed")][rng.usize(..3)],
+            ack_timeout: [None, None, None, Some(1_000), Some(5_000)][rng.usize(..5)],
             ..Words::default()
         };
         match disabled && words.kind.is_some() {
@@ -175,8 +180,13 @@ impl Words {
         }
     }
 
-    fn is_silent(&self) -> bool {
-        *self == Words::default()
+    /// Of returns: an ack timeout is none of theirs.
+    fn is_silent(self) -> bool {
+        let of_returns = Words {
+            ack_timeout: None,
+            ..self
+        };
+        of_returns == Words::default()
     }
 
     pub(crate) fn arguments(&self) -> Vec<(Bytes, Value)> {
@@ -199,6 +209,7 @@ impl Words {
             self.delays.map(listed),
             number("x-delivery-limit", self.limit.map(i128::from)),
             text("x-delivery-limit-counts", self.counts),
+            number("x-ack-timeout", self.ack_timeout.map(i128::from)),
         ];
         fields.into_iter().flatten().collect()
     }
@@ -221,6 +232,7 @@ impl Words {
             delays: self.delays.or(other.delays),
             limit: self.limit.or(other.limit),
             counts: self.counts.or(other.counts),
+            ack_timeout: self.ack_timeout.or(other.ack_timeout),
             on_crash: other.on_crash,
             jitter: other.jitter,
         }
@@ -256,9 +268,15 @@ impl Life {
             true => Retries::overruled(words, ruling.retries, asked.quorum),
             false => Retries::of(words, ruling.retries, asked.quorum),
         };
+        let (argued, ruled) = (asked.words.ack_timeout, ruling.retries.ack_timeout);
+        let timeout = match ruling.overrules {
+            true => ruled.or(argued),
+            false => argued.or(ruled),
+        };
         Known {
             seen: of(asked.words),
             unseen: of(Words::default()),
+            timeouts: [timeout, ruled],
         }
     }
 }

@@ -322,7 +322,8 @@ impl Plan {
             asked.words = asked.words.only_a_limit();
             let arguments = self.arguments_mut(&String::from_utf8_lossy(&name));
             arguments.fields.retain(|(name, _)| {
-                !name.starts_with(b"x-delayed-retry-") && name != b"x-delivery-limit-counts"
+                !name.starts_with(b"x-delayed-retry-")
+                    && ![&b"x-delivery-limit-counts"[..], b"x-ack-timeout"].contains(&&name[..])
             });
         }
     }
@@ -332,7 +333,9 @@ impl Plan {
         let mut table = table.clone();
         if self.kind_of(&table) == "classic" {
             let asks = |name: &[u8]| {
-                name.starts_with(b"x-delayed-retry-") || name.starts_with(b"x-delivery-limit")
+                name.starts_with(b"x-delayed-retry-")
+                    || name.starts_with(b"x-delivery-limit")
+                    || name == b"x-ack-timeout"
             };
             table.fields.retain(|(name, _)| !asks(name));
         }

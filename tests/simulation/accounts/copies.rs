@@ -102,6 +102,10 @@ pub(super) struct Delivery {
     pub(super) changed: bool,
     /// Its session does not know the type of its queue, and may take for the queue's counts what a publisher wrote.
     pub(super) is_guessed: bool,
+    /// Its client was given time until then: at least, and at most.
+    pub(super) extended: (Micros, Micros),
+    /// Its session has taken it back: what its client says from then on has no effect.
+    pub(super) is_taken_back: bool,
     /// How often its queue says that it came back, and how often after failures.
     pub(super) counts: [Option<u64>; 2],
     /// Of its queue.

@@ -17,6 +17,8 @@ pub(crate) struct Count {
     pub away: usize,
     pub back: usize,
     pub over: usize,
+    /// Taken back from clients that held them for too long.
+    pub overdue: usize,
     /// Delayed publishes.
     pub arrived: usize,
     /// Not sent away, as that came to nothing.
@@ -66,6 +68,7 @@ impl Count {
         self.away += other.away;
         self.back += other.back;
         self.over += other.over;
+        self.overdue += other.overdue;
         self.arrived += other.arrived;
         self.refused += other.refused;
         self.without_ttl += other.without_ttl;

@@ -68,7 +68,9 @@ impl Accounts {
             return Ok(Vec::new());
         }
         let place = (tag.0, tag.1, delivery.queue.clone());
-        if verb.is_none() && !is(OnCrash::CountAll) && !self.oldest.insert(place) {
+        let overdue = self.overdue(tag, delivery, at).is_some();
+        let first = verb.is_none() && !is(OnCrash::CountAll) && !overdue;
+        if first && !self.oldest.insert(place) {
             return Err(format!("{tag:?}: a lost client's second delivery counts"));
         }
         let duties = self.returns(tag.0, delivery, By::Reject, (0, 0), window);

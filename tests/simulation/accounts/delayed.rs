@@ -3,7 +3,7 @@
 use super::deaths::When;
 use super::duties::{Duty, Stay, Told};
 use super::retries::millis;
-use super::{Accounts, Bytes, Conn, Frame, Micros};
+use super::{Accounts, Bytes, Conn, Frame, Micros, WALL, may_show};
 
 /// A publish is late by so many milliseconds, or by such a part of its delay (docs/how-to/delayed-publish.md).
 const LATE: u64 = 100;
@@ -12,6 +12,11 @@ const LATE_PART: u64 = 200;
 /// What a proxy has to do first with each of them.
 fn leaves() -> Duty {
     Duty::Leaves(Stay::default())
+}
+
+/// The moment of such milliseconds.
+fn micros(millis: u64) -> Micros {
+    millis.saturating_sub(WALL) * 1000
 }
 
 impl Stay {
@@ -49,6 +54,9 @@ impl Accounts {
         let arrives = Duty::Returns(Stay::default());
         let came_out = self.deaths.find(&(of.0.clone(), arrives));
         let came_out = came_out.and_then(|death| death.when);
+        // What is published twice may be the first of them again.
+        let twice = came_out.is_some_and(|of| may_show(&self.faults, micros(of.heard), at));
+        let came_out = came_out.filter(|_| !twice);
         let Some(when) = self.deaths.get(of)?.when.filter(|_| !parked) else {
             return Ok(());
         };
@@ -65,7 +73,9 @@ impl Accounts {
         // It was decided no sooner than somebody heard of it.
         let left = due.saturating_sub(came_out.unwrap_or(when).heard);
         let late = LATE.max(due.saturating_sub(when.heard) / LATE_PART);
-        let hop = std::str::from_utf8(key).ok().and_then(|key| key.parse().ok());
+        let hop = std::str::from_utf8(key)
+            .ok()
+            .and_then(|key| key.parse().ok());
         match hop.is_none_or(|hop: u64| hop > left + late) {
             true => Err(format!("{body} waits for {hop:?} of {left} ms")),
             false => Ok(()),
@@ -81,7 +91,12 @@ impl Accounts {
     ///
     /// # Errors
     /// It is not so.
-    pub(super) fn is_answered(&mut self, conn: Conn, body: Bytes, good: bool) -> Result<(), String> {
+    pub(super) fn is_answered(
+        &mut self,
+        conn: Conn,
+        body: Bytes,
+        good: bool,
+    ) -> Result<(), String> {
         let answer = (conn, body, good);
         if let Some(open) = self.answers.get_mut(&answer).filter(|open| **open > 0) {
             *open -= 1;

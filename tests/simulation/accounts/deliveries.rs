@@ -52,6 +52,8 @@ impl Accounts {
             declared,
             is_first: !self.gone_once.contains(queue),
             changed: self.changed.contains(queue),
+            extended: (0, 0),
+            is_taken_back: false,
             is_guessed: redelivered && self.may_not_know(tag.0, queue),
             counts,
             ttl: self.ttls.get(queue).copied(),
@@ -84,12 +86,23 @@ impl Accounts {
         if let Some(Whose::Walk(number)) = whose {
             return self.settled_by_walk(number, &delivery, copy, how);
         }
+        let overdue = self.overdue(tag, &delivery, at).is_some();
+        if overdue && how == How::Requeue {
+            self.hear_of_given_up(tag, &delivery, at);
+        }
         let counted = match (whose, how) {
-            (Some(Whose::Client(_)), How::Ack) => self.counted(tag, &delivery, verb, at)?,
+            (Some(Whose::Client(_)), How::Ack) => {
+                let taken_back = self.taken_back(tag, &delivery, at).into_iter();
+                let counted = self.counted(tag, &delivery, verb, at)?;
+                taken_back.map(|(duty, _)| duty).chain(counted).collect()
+            }
             _ => Vec::new(),
         };
         let returned = match verb {
-            Some(Verb::Returned(by)) if how == How::Requeue => {
+            None if how == How::Requeue && matches!(whose, Some(Whose::Client(_))) => {
+                return self.given_back(tag, &delivery, at);
+            }
+            Some(Verb::Returned(by)) if how == How::Requeue && !overdue => {
                 return self.returned_natively(tag, &delivery, by, window);
             }
             Some(Verb::Returned(by)) => self.returns(tag.0, &delivery, by, (0, 0), window),

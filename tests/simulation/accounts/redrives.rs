@@ -22,7 +22,11 @@ impl Accounts {
         let Some(wanted) = wanted.filter(|of| of.takes(&copy.body) && of.may_publish()) else {
             return Vec::new();
         };
-        let home = match copy.stay.as_ref().filter(|of| is_parking(queue) && !of.is_nowhere()) {
+        let home = match copy
+            .stay
+            .as_ref()
+            .filter(|of| is_parking(queue) && !of.is_nowhere())
+        {
             Some(stay) => Some(&stay.queue),
             None => copy.died_in.as_ref(),
         };

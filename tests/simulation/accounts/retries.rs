@@ -167,7 +167,7 @@ impl Accounts {
     }
 
     /// The same for each life of the queue and each change of its policy.
-    fn known(&self, conn: Conn, queue: &Bytes, window: &Window) -> Vec<Known> {
+    pub(super) fn known(&self, conn: Conn, queue: &Bytes, window: &Window) -> Vec<Known> {
         let lives = self.retries.get(queue).map_or(&[][..], Vec::as_slice);
         let rulings = self.rules.in_force(conn, queue, window);
         let of_life = |life: &Life| rulings.iter().map(|ruling| life.known(ruling)).collect();

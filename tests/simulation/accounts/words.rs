@@ -16,7 +16,8 @@ impl Accounts {
             Said::Verb(channel, tag, verb) => {
                 let key = (conn, channel, tag);
                 self.verbs.insert(key, (verb, at));
-                let Some(delivery) = self.delivered.get(&key) else {
+                let delivery = self.delivered.get(&key);
+                let Some(delivery) = delivery.filter(|of| !of.is_taken_back) else {
                     return Ok(());
                 };
                 let (body, mark) = (delivery.copy.body.clone(), delivery.copy.mark);
@@ -45,6 +46,10 @@ impl Accounts {
                 let waiting = self.on_the_way.entry(conn).or_default();
                 waiting.push_back((body, history));
             }
+            Said::Judged(channel, tag, millis) => {
+                let asked = self.asked.entry((conn, channel)).or_default();
+                asked.push_back((tag, millis, at));
+            }
             Said::Delayed(body, due) => self.is_delayed(&body, due, at),
             Said::Answered(body, good) => return self.is_answered(conn, body, good),
             Said::Declared(channel, queue, saying) => {
@@ -52,6 +57,7 @@ impl Accounts {
             }
             Said::Opened(channel) => {
                 self.declares_no_more(conn, channel);
+                self.asked.remove(&(conn, channel));
                 self.verbs
                     .retain(|(of, id, _), _| (*of, *id) != (conn, channel));
                 self.wrong.remove(&(conn, channel));

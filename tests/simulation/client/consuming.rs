@@ -19,7 +19,11 @@ impl Client {
         let waits = |tag: &u64| channel.unacked[tag].waits_for.is_some();
         let (waiting, tags): (Vec<u64>, Vec<u64>) =
             channel.unacked.keys().copied().partition(waits);
-        let Some(&tag) = rng.choice(&tags) else {
+        // It hangs in the work on some, and says something of them late or never.
+        let hangs = plan.retrying && !self.winding_up && rng.u8(..32) > 0;
+        let done = tags.iter().copied();
+        let done: Vec<u64> = done.filter(|tag| !hangs || tag % 4 > 0).collect();
+        let Some(&tag) = rng.choice(&done) else {
             return;
         };
         if plan.republishing && rng.u8(..3) > 0 && self.republish(id, tag, rng, plan) {
@@ -54,17 +58,23 @@ impl Client {
         args.push(("multiple", Arg::Bit(multiple)));
         args.push(("requeue", Arg::Bit(matches!(verb, Verb::Returned(_)))));
         if rng.u8(..6) == 0 {
-            self.judge(id, tag + u64::from(rng.bool()));
+            let extends = [0, 0, 3_000][rng.usize(..3)];
+            self.judge(id, tag + u64::from(rng.bool()), extends);
         }
         self.send(id, name, &args);
     }
 
-    /// Says why, of a delivery or of one that may not be there: that changes nothing but headers.
-    fn judge(&mut self, id: u16, tag: u64) {
-        let why = Table {
+    /// Says why, of a delivery or of one that may not be there: that changes nothing but headers, and how long it may take.
+    fn judge(&mut self, id: u16, tag: u64, extends: u64) {
+        let mut why = Table {
             fields: vec![(b"reason".to_vec(), Value::Text(b"no address".to_vec()))],
             rest: Bytes::new(),
         };
+        if extends > 0 {
+            let millis = Value::Integer(b'I', extends.into());
+            why.fields.push((b"extend-ms".to_vec(), millis));
+        }
+        self.said.push(Said::Judged(id, tag, extends));
         let mut args = vec![
             ("queue", text("any")),
             ("exchange", text("dlx-proxy.verdict")),

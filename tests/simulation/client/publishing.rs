@@ -82,7 +82,9 @@ impl Client {
             headers = carbon_copies(rng, plan);
         }
         let later = Later::draw(rng, plan, self.stranger.is_none(), millis(at));
-        headers.fields.extend(later.iter().map(|of| of.header.clone()));
+        headers
+            .fields
+            .extend(later.iter().map(|of| of.header.clone()));
         if !headers.fields.is_empty() {
             args.push(("headers", Arg::Table(headers)));
         }
@@ -173,7 +175,9 @@ impl Client {
         good: bool,
     ) -> Result<(), String> {
         let channel = self.channels.entry(id).or_default();
-        let open = channel.unconfirmed.extract_if(publishes.clone(), |_, _| true);
+        let open = channel
+            .unconfirmed
+            .extract_if(publishes.clone(), |_, _| true);
         let before = self.said.len();
         self.said
             .extend(open.map(|(_, of)| Said::Answered(of.body, good)));

@@ -86,6 +86,10 @@ impl Own {
         Known {
             seen: of(self.said),
             unseen: of(Words::default()),
+            timeouts: [
+                self.said.ack_timeout.or(self.policy.ack_timeout),
+                self.policy.ack_timeout,
+            ],
         }
     }
 

@@ -260,7 +260,7 @@ fn said(words: &Words) -> SaidRetries {
         delayed_retry_jitter: words.jitter.and_then(|jitter| Jitter::parse(jitter)?),
         delivery_limit: words.limit,
         delivery_limit_counts: counts,
-        ack_timeout: None,
+        ack_timeout: words.ack_timeout,
         on_crash: match words.on_crash {
             OnCrash::Requeue => None,
             OnCrash::CountOldest => Some(rules_of_retries::OnCrash::CountOldest),

@@ -43,6 +43,9 @@ impl World {
                     self.accounts.saw_declared(*conn, &queue, self.at);
                 }
             }
+            if let (Some(conn), "queue.unbind-ok") = (conn, &*frame.name) {
+                self.accounts.is_extended(*conn, channel, self.at);
+            }
             if frame.name.starts_with("connection.close") && self.dismissed.contains(&client.id) {
                 continue;
             }
@@ -162,6 +165,7 @@ impl World {
         }
         self.look_at_walks()?;
         self.clear_the_way();
+        self.consumers_let_go()?;
         self.consumers_go_on()
     }
 
