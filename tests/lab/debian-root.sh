@@ -4,7 +4,7 @@
 #   debian-root.sh SUITE[/NAME] PACKAGE...     e.g. debian-root.sh forky rabbitmq-server haproxy; NAME: one more of that suite
 #
 # No root, no chroot, no mounts, and nothing of the system changes: apt resolves and downloads against an empty system of
-# its own, the packages are only unpacked, and each program of RabbitMQ, haproxy and LLVM gets a wrapper which runs it with the loader and
+# its own, the packages are only unpacked, and each program of RabbitMQ, haproxy, LLVM and PHP gets a wrapper which runs it with the loader and
 # the libraries of its own suite. So a Debian or an Ubuntu of any age can run both ends of the supported range.
 # The result is kept and reused: it is built under another name and renamed when complete, so an interrupted run leaves
 # nothing that looks finished. About 20 s and 160 MB. DEBIAN_MIRROR overrides the mirror that apt uses on this machine.
@@ -79,7 +79,7 @@ EOF
 }
 while IFS= read -r file; do
   if is_elf "$file"; then wrap "$file"; fi
-done < <(find "$work"/root/usr/{lib/erlang,lib/llvm-*/bin,sbin} -type f -perm -u+x ! -name '*.so' 2>/dev/null)
+done < <(find "$work"/root/usr/{lib/erlang,lib/llvm-*/bin,sbin,bin/php*} -type f -perm -u+x ! -name '*.so' 2>/dev/null)
 if [[ -e $work/root/usr/lib/erlang ]]; then
   sed -i "s#=/usr/lib/erlang#=$root/usr/lib/erlang#" "$work"/root/usr/lib/erlang/bin/erl "$work"/root/usr/lib/erlang/erts-*/bin/erl
 fi

@@ -94,10 +94,12 @@ oldest_root() { # nothing printed: the installed one will do
 }
 middle_root() { "$top/tests/lab/debian-root.sh" trixie rabbitmq-server; }
 newest_root() { "$top/tests/lab/debian-root.sh" forky rabbitmq-server haproxy python3-pip-whl; }
-# Go, Java and their client libraries, always these: one way on every machine. Their programs run on any glibc since 2.34.
+# Go, Java and their client libraries, and PHP with Symfony Messenger, always these: one way on every machine. Programs of Go and Java run on any
+# glibc since 2.34.
 languages_root() {
   "$top/tests/lab/debian-root.sh" bookworm/languages \
-    golang-1.19-go golang-github-rabbitmq-amqp091-go-dev openjdk-17-jre-headless librabbitmq-client-java
+    golang-1.19-go golang-github-rabbitmq-amqp091-go-dev openjdk-17-jre-headless librabbitmq-client-java \
+    php-cli php-amqp php-symfony-amqp-messenger php-symfony-event-dispatcher
 }
 # Prometheus and promtool, always these. They are Go, and run on any glibc since 2.34.
 tools_root() { "$top/tests/lab/debian-root.sh" trixie/tools prometheus; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Bring in what the tests need and is not here yet: both ends of the supported RabbitMQ range and 4.0, haproxy, a Python with its
-# client libraries and Helm, Prometheus, a browser, and Node.js, Go and Java with theirs. All of it goes into .lab/; only a missing Python is installed (the sole step
+# client libraries and Helm, Prometheus, a browser, and Node.js, Go, Java and PHP with theirs. All of it goes into .lab/; only a missing Python is installed (the sole step
 # that needs root or sudo).
 # With brokers of your own in DLX_TEST_BROKERS no broker is fetched. Quick when there is nothing to do.
 set -euo pipefail

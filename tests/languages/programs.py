@@ -44,6 +44,13 @@ def javascript(program):
     return "env", f"NODE_PATH={LAB / 'node_modules'}", "node", HERE / program
 
 
+def php(program):
+    (extensions,) = (DEBIAN / "lib/php").glob("20*")
+    settings = (f"extension_dir={extensions}", "extension=amqp", f"include_path={DEBIAN / 'share/php'}")
+    # -n: without the settings of this machine.
+    return DEBIAN / "bin/php8.2", "-n", *(word for setting in settings for word in ("-d", setting)), HERE / program
+
+
 @functools.cache
 def go():
     binary = LAB / "amqp091"

@@ -1,15 +1,11 @@
 """Clients as they are, that return whatever they get, for ever: each message comes back later and later, and dies at its limit. Nobody declares
 the queue with a word of that: a policy of the proxy says it."""
 
-import os
-import subprocess
-import sys
-
 import pika
 import pytest
 
-from lab import DEADLINE, Proxy, until
-from programs import HERE, java, javascript, steps
+from lab import Proxy, until
+from programs import java, javascript, steps
 from test_languages import value
 
 MIN, LIMIT = 200, 3
@@ -108,24 +104,4 @@ def test_batches_end(broker, proxy, queues):
     queues([body.encode() for body in bodies])
     said, _ = steps(*java("Loops"), url(broker, proxy.address), len(bodies), 250)
     assert_right(broker, said, bodies)
-    assert_ended(broker)
-
-
-def test_celery_ends(broker, proxy, queues, tmp_path):
-    """A task that rejects itself, and one whose process dies of it, each time."""
-    queues([])
-    words = ["-A", "with_celery", "worker", "--concurrency=1", "--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=WARNING"]
-    log = tmp_path / "celery.log"
-    with log.open("wb") as complaints:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "celery", *words], cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, text=True,
-            env=os.environ | {"PYTHONPATH": str(HERE), "DLX_TEST_URL": url(broker, proxy.address)})
-    try:
-        until(lambda: broker.messages(VHOST, "dead") == 2, lambda: f"both are dead; {log.read_text()}")
-        worker.terminate()
-        said, _ = worker.communicate(timeout=DEADLINE)
-    finally:
-        worker.kill()
-    begun = [line for line in said.splitlines() if line in ("kills", "refuses")]  # There is a banner, too.
-    assert sorted(begun) == ["kills"] * (LIMIT + 1) + ["refuses"] * (LIMIT + 1)
     assert_ended(broker)
