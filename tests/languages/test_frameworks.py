@@ -14,7 +14,7 @@ from collections import Counter
 import pika
 import pytest
 
-from lab import DEADLINE, Proxy, until
+from lab import DEADLINE, REPOSITORY, Proxy, until
 from programs import HERE, javascript, php, python
 
 DELAYS = [200, 400, 800]
@@ -67,6 +67,14 @@ def proxy(broker, tmp_path_factory):
     finally:
         proxy.stop()
         broker.unmake(FRAMEWORKS, [])
+
+
+@pytest.mark.parametrize("guide, program", [("symfony.md", "messenger.php"), ("workers.md", "rascal.js"), ("workers.md", "with_dramatiq.py")])
+def test_the_guide_has_the_code_of_the_program(guide, program):
+    language = {"php": "php", "js": "js", "py": "python"}[program.partition(".")[2]]
+    blocks = re.findall(rf"```{language}\n((?:class|function) .*?)```", (REPOSITORY / "docs/how-to" / guide).read_text(), re.DOTALL)
+    code = (HERE / program).read_text()
+    assert blocks and [block for block in blocks if block not in code and "Factory" not in block] == []
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -26,8 +26,8 @@ class ProxiedBroker(RabbitmqBroker):
     consumer_class = Returning
 
     def enqueue(self, message, *, delay=None):
-        if delay is None:
-            return super().enqueue(message)
+        if delay is None or "dlx_proxy" not in self.connection._impl.server_properties:
+            return super().enqueue(message, delay=delay)
         self.declare_queue(message.queue_name, ensure=True)
         due = {"x-opt-delivery-time": int(time.time() * 1000) + delay}
         self.channel.basic_publish("", message.queue_name, message.encode(), pika.BasicProperties(delivery_mode=2, headers=due))
