@@ -133,6 +133,21 @@ impl Client {
         self.call(calls::bind(queue, exchange)).await.map(|_| ())
     }
 
+    /// An exchange on which publishes may be delayed, and the queue that is bound to it.
+    pub(crate) async fn declare_delayed(&mut self, exchange: &str, queue: &str) -> Fallible<()> {
+        let mut arguments = TableBuilder::default();
+        arguments.longstr(b"x-delayed-type", b"fanout");
+        let arguments = arguments.finish();
+        let declare_ok = MethodId::EXCHANGE_DECLARE_OK;
+        let call = Call::new(MethodId::EXCHANGE_DECLARE, declare_ok, |a| {
+            a.short(0).shortstr(exchange.as_bytes());
+            a.shortstr(b"x-delayed-message");
+            a.octet(2).longstr(&arguments);
+        });
+        self.call(call).await?;
+        self.call(calls::bind(queue, exchange)).await.map(|_| ())
+    }
+
     pub(crate) async fn delete_exchange(&mut self, exchange: &str) -> Fallible<()> {
         let delete_ok = MethodId(40, 21);
         let call = Call::new(MethodId::EXCHANGE_DELETE, delete_ok, |a| {
@@ -165,12 +180,33 @@ impl Client {
 
     /// Appends a publish to a queue by the default exchange.
     pub(crate) fn publish(&self, out: &mut Vec<u8>, queue: &str, body: &[u8], persistent: bool) {
+        let properties = vec![0x10, 0, 1 + u8::from(persistent)];
+        self.publish_to(out, ("", queue), properties, body);
+    }
+
+    /// Appends a persistent publish to an exchange, with this delay.
+    pub(crate) fn publish_later(
+        &self,
+        out: &mut Vec<u8>,
+        exchange: &str,
+        body: &[u8],
+        delay: Duration,
+    ) {
+        let mut headers = TableBuilder::default();
+        headers.long(b"x-delay", delay.as_millis() as i64);
+        let headers = headers.finish();
+        let size = (headers.len() as u32).to_be_bytes();
+        let properties = [&[0x30, 0], &size[..], &headers, &[2]].concat();
+        self.publish_to(out, (exchange, ""), properties, body);
+    }
+
+    fn publish_to(&self, out: &mut Vec<u8>, to: (&str, &str), properties: Vec<u8>, body: &[u8]) {
         let content = Content {
-            properties: vec![0x10, 0, 1 + u8::from(persistent)].into(),
+            properties: properties.into(),
             body: body.to_vec().into(),
         };
         let frame_max = self.connection.tune.frame_max as usize;
-        calls::publish(out, CHANNEL, ("", queue), &content, frame_max);
+        calls::publish(out, CHANNEL, to, &content, frame_max);
     }
 
     /// Appends a `basic.reject` without requeue.
@@ -181,6 +217,10 @@ impl Client {
     /// Appends a `basic.nack` without requeue.
     pub(crate) fn nack(out: &mut Vec<u8>, tag: u64, multiple: bool) {
         reply::nack(out, CHANNEL, DeliveryTag(tag), multiple, false);
+    }
+
+    pub(crate) fn ack(out: &mut Vec<u8>, tag: u64) {
+        reply::ack(out, CHANNEL, DeliveryTag(tag), false);
     }
 
     /// Returns one to its queue.

@@ -17,7 +17,7 @@ use super::running::signal;
 pub(crate) type Fallible<T> = Result<T, String>;
 
 /// After which something counts as never happening. Generous: a machine may be busy.
-const DEADLINE: Duration = Duration::from_secs(120);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// One node.
 #[derive(Debug)]

@@ -11,8 +11,9 @@ use std::time::Duration;
 use dlx_proxy::amqp::table::TableBuilder;
 
 use super::client::{Came, Client};
+use super::held::{ACK_TIMEOUT, Held};
 use super::lab::Fallible;
-use super::retries::{Deliveries, Promise};
+use super::retries::{Deliveries, Promise, Which};
 
 /// Publishes of one publisher that wait for their confirms.
 const WINDOW: usize = 100;
@@ -22,6 +23,9 @@ const REST: Duration = Duration::from_millis(50);
 pub(crate) const LENGTH: usize = 10;
 /// The part that is published, in per cent, before the fault is healed.
 const BEFORE: usize = 70;
+
+/// In milliseconds, of delayed publishes: for one delay queue, for two in a row (twice), and for three.
+const DELAYS: [u64; 4] = [300, 860, 2200, 4850];
 
 /// How messages die in a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,10 @@ pub(crate) struct Source {
     pub number: usize,
     /// Bytes that follow the number in a body.
     pub padding: usize,
+    /// Every fourth publish has a delay.
+    pub delayed: bool,
+    /// It has an ack timeout, and every twentieth delivery is held for longer.
+    pub held: bool,
     /// Declared past the proxy: RabbitMQ's own dead-lettering, to compare with.
     pub is_native: bool,
     pub ledger: Ledger,
@@ -72,8 +80,12 @@ pub(crate) struct Ledger {
     pub rejected: AtomicUsize,
     /// What consumers got, and gave back.
     deliveries: Mutex<Deliveries>,
+    /// Of these, those that consumers hold now.
+    pub held: AtomicUsize,
     /// Connections that consumers lost, or did not get.
     pub lost: AtomicUsize,
+    /// Of these, those that the broker closed because of a delivery that was settled already.
+    pub settled_twice: AtomicUsize,
     /// How often it was declared: each connection does.
     pub declared: AtomicUsize,
     /// Declares that the broker refused: docs/guarantees.md says when one may be.
@@ -131,6 +143,9 @@ impl Source {
             }
             Dies::Reject | Dies::Nack | Dies::Multiple(_) => {}
         }
+        if self.held {
+            table.long(b"x-ack-timeout", ACK_TIMEOUT.as_millis() as i64);
+        }
         if self.at_least_once {
             table.longstr(b"x-dead-letter-strategy", b"at-least-once");
             table.longstr(b"x-overflow", b"reject-publish");
@@ -174,9 +189,25 @@ impl Source {
             Dies::Return { limit, delay } => Some(Promise {
                 limit: limit as u64,
                 delay: Duration::from_millis(delay as u64),
+                ack_timeout: self.held.then_some(ACK_TIMEOUT),
             }),
             _ => None,
         }
+    }
+
+    /// By how much the publish of this number is delayed.
+    pub(crate) fn delay_of(&self, number: usize) -> Option<Duration> {
+        let delay = || Duration::from_millis(DELAYS[number / 4 % DELAYS.len()]);
+        (self.delayed && number % 4 == 1).then(delay)
+    }
+
+    /// The exchange on which publishes may be delayed.
+    fn later(&self) -> String {
+        format!("later-{}", self.name)
+    }
+
+    fn holds(&self, (number, at): Which) -> bool {
+        self.held && (number + at) % 20 == 7
     }
 
     /// The part of its work that is done, of two: published, and rejected.
@@ -219,6 +250,9 @@ impl Source {
 
     async fn publish_on_one(&self, yard: &Yard, attempt: usize) -> Fallible<()> {
         let mut client = self.open(yard, "publisher", attempt).await?;
+        if self.delayed {
+            client.declare_delayed(&self.later(), &self.name).await?;
+        }
         client.confirm().await?;
         let mut tags = 0;
         let mut open = BTreeMap::new();
@@ -227,22 +261,24 @@ impl Source {
         loop {
             out.clear();
             let healed = yard.healed.load(Relaxed);
-            let end = if healed {
-                self.number
-            } else {
-                self.number * BEFORE / 100
+            let end = match healed {
+                true => self.number,
+                false => self.number * BEFORE / 100,
             };
+            // A proxy without a link refuses what is to be delayed at once.
+            let again = open.is_empty() && !refused.is_empty();
+            if again {
+                tokio::time::sleep(REST).await;
+            }
             while open.len() < WINDOW {
-                let number = match refused.pop() {
+                let number = match refused.pop_if(|_| again) {
                     Some(number) => number,
                     None if self.ledger.next.load(Relaxed) < end => {
                         self.ledger.next.fetch_add(1, Relaxed)
                     }
                     None => break,
                 };
-                let mut body = format!("{} {number} ", self.name).into_bytes();
-                body.resize(body.len() + self.padding, b'.');
-                client.publish(&mut out, &self.name, &body, self.persistent);
+                self.publish_one(&client, &mut out, number);
                 tags += 1;
                 open.insert(tags, number);
             }
@@ -266,19 +302,23 @@ impl Source {
                 taken,
             } = client.next().await?
             {
-                let later = open.split_off(&(tag + 1));
-                let mut settled = std::mem::replace(&mut open, later);
-                if !multiple {
-                    let one = settled.split_off(&tag);
-                    open.append(&mut settled);
-                    settled = one;
-                }
-                if taken {
-                    self.ledger.confirmed().extend(settled.into_values());
-                } else {
-                    refused.extend(settled.into_values());
+                let settled = take(&mut open, tag, multiple).into_values();
+                match taken {
+                    true => self.ledger.confirmed().extend(settled),
+                    false => refused.extend(settled),
                 }
             }
+        }
+    }
+
+    fn publish_one(&self, client: &Client, out: &mut Vec<u8>, number: usize) {
+        let mut body = format!("{} {number} ", self.name).into_bytes();
+        body.resize(body.len() + self.padding, b'.');
+        let delay = self.delay_of(number);
+        self.ledger.deliveries().published(number, delay);
+        match delay {
+            Some(delay) => client.publish_later(out, &self.later(), &body, delay),
+            None => client.publish(out, &self.name, &body, self.persistent),
         }
     }
 
@@ -290,6 +330,10 @@ impl Source {
             }
             if yard.consume.load(Relaxed) {
                 let ended = self.consume_on_one(yard, attempt).await;
+                let is_twice = |problem: &String| problem.contains("unknown delivery tag");
+                let twice = ended.as_ref().is_err_and(is_twice);
+                let Ledger { settled_twice, .. } = &self.ledger;
+                settled_twice.fetch_add(usize::from(twice), Relaxed);
                 // Before anybody can get what it had.
                 self.ledger
                     .lost
@@ -302,6 +346,8 @@ impl Source {
     async fn consume_on_one(&self, yard: &Yard, attempt: usize) -> Fallible<()> {
         let mut client = self.open(yard, "consumer", attempt).await?;
         client.qos(yard.prefetch).await?;
+        let limit = self.retries().map_or(0, |promise| promise.limit);
+        let mut held = Held::new(&self.ledger, limit);
         client.consume(&self.name, false).await?;
         let mut out = Vec::new();
         // Deliveries that are not rejected yet: more than one only for `multiple`.
@@ -325,14 +371,18 @@ impl Source {
                 (Dies::Multiple(many), Some(_)) if open.len() < many && waits => continue,
                 (Dies::Multiple(_), Some(tag)) => Client::nack(&mut out, *tag, true),
                 (Dies::Nack, Some(tag)) => Client::nack(&mut out, *tag, false),
-                (Dies::Return { .. }, Some(tag)) => {
-                    Client::give_back(&mut out, *tag);
-                    returned.extend(which);
-                }
+                (Dies::Return { .. }, Some(tag)) => match which {
+                    Some(which) if self.holds(which) => held.hold(*tag, which),
+                    _ => {
+                        Client::give_back(&mut out, *tag);
+                        returned.extend(which);
+                    }
+                },
                 (_, Some(tag)) => Client::reject(&mut out, *tag),
             }
             self.ledger.rejected.fetch_add(open.len(), Relaxed);
             open.clear();
+            held.settle(&mut out);
             if !waits || out.len() > 4096 {
                 self.ledger.deliveries().returned(returned.drain(..));
                 client.send(&out).await?;
@@ -427,6 +477,18 @@ impl fmt::Debug for Ledger {
             "published={next:?} confirmed={confirmed} delivered={delivered} rejected={rejected:?} declared={declared:?}"
         )
     }
+}
+
+/// What a confirm settles.
+fn take(open: &mut BTreeMap<u64, usize>, tag: u64, multiple: bool) -> BTreeMap<u64, usize> {
+    let later = open.split_off(&(tag + 1));
+    let mut settled = std::mem::replace(open, later);
+    if multiple {
+        return settled;
+    }
+    let one = settled.split_off(&tag);
+    open.append(&mut settled);
+    one
 }
 
 /// A body begins with the source's name and the number.

@@ -11,7 +11,7 @@
 //!
 //! - `plan`: the faults by name, and what a round draws · `strike`: how each is done and undone
 //! - `stage`: vhost, proxies, targets and clients of a round · `load`: the clients, which come back · `client`: one connection
-//! - `retries`: what was returned, and when it came back
+//! - `retries`: what was delayed, returned or taken back, and when it came · `held`: deliveries that are settled late
 //! - `operator`: redrives in half of the rounds, out of the targets into a queue that counts as one
 //! - `flood`: clients that never wait, beside faults that do not concern them
 //! - `seen`: what is judged beside losses · `round`: load, fault, count · `lab`: nodes that may be killed · `proxy`: the program
@@ -33,6 +33,7 @@ mod door;
 #[path = "../support/environment.rs"]
 mod environment;
 mod flood;
+mod held;
 #[path = "../support/http.rs"]
 mod http;
 mod lab;
@@ -66,6 +67,7 @@ use self::flood::Flooded;
 use self::lab::{Fallible, Node};
 use self::load::Source;
 use self::plan::{Fault, Plan};
+use self::retries::spread;
 use self::round::Tally;
 
 /// See `Task::floods`: of 300 rounds over all faults at least 40 have one.
@@ -303,9 +305,12 @@ fn totals(done: &[Done]) {
     let rounds = |which: fn(&Done) -> bool| done.iter().filter(|round| which(round)).count();
     let floods = || tallies().filter_map(|tally| tally.flooded);
     let longest = |of: fn(Flooded) -> Duration| floods().map(of).max().unwrap_or_default();
+    let well = done.iter().filter(|round| round.fault == Fault::Nothing);
+    let well = well.filter_map(|round| round.tally.as_ref().ok());
+    let late = well.flat_map(|tally| tally.late.clone()).collect();
     println!(
         "\n{} rounds, {} of them with floods, {} with long alarms or outages: {} messages, {} lost, {} parked without cause, {} redriven, \
-         {} came back ({} not judged), {} early, {} over the limit, longest gap {:.3} s ({:.3} s with those of the broker itself)",
+         {} came back ({} not judged, {} taken back), {} delayed (without a fault late by {}), {} early, {} over the limit, longest gap {:.3} s ({:.3} s with those of the broker itself)",
         done.len(),
         rounds(|round| round.flood),
         rounds(|round| round.long),
@@ -318,6 +323,9 @@ fn totals(done: &[Done]) {
             .sum::<u64>(),
         sum(|tally| tally.back),
         sum(|tally| tally.unjudged),
+        sum(|tally| tally.taken_back),
+        sum(|tally| tally.late.len()),
+        spread(late),
         sum(|tally| tally.early),
         sum(|tally| tally.over),
         longest(|flooded| flooded.own).as_secs_f64(),

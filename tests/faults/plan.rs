@@ -74,6 +74,8 @@ faults! {
     NonDurable = "non-durable-queues",
     IntakeExchangeDeleted = "intake-exchange-deleted",
     VhostDeleted = "vhost-deleted",
+    /// How it is when all is well.
+    Nothing = "nothing",
 }
 
 /// A round.
@@ -129,7 +131,10 @@ impl Fault {
     /// Targets are there all the time and take what comes, as soon as it can come.
     pub(crate) fn parks_nothing(self) -> bool {
         use Fault::*;
-        matches!(self, MemoryAlarm | DiskAlarm | PublisherAway | NetworkCut)
+        matches!(
+            self,
+            MemoryAlarm | DiskAlarm | PublisherAway | NetworkCut | Nothing
+        )
     }
 
     /// Nothing stands still for longer than a proxy waits for a confirm, if its settings are the defaults.
@@ -144,6 +149,7 @@ impl Fault {
                 | TargetInternal
                 | TargetDeleted
                 | TargetFull
+                | Nothing
         )
     }
 
@@ -201,6 +207,7 @@ impl Plan {
             Fault::ProxyPaused | Fault::BrokerPaused => {
                 Duration::from_secs(if short { 3 } else { 20 })
             }
+            Fault::Nothing => Duration::ZERO,
             // All but one of a dozen.
             _ if fault.parks_nothing() && (short || !turn.is_multiple_of(12)) => match short {
                 true => LONG,
@@ -225,9 +232,13 @@ impl Plan {
             prefilled,
             patience: Duration::from_secs(if rng.bool() { 2 } else { 30 }),
             prefetch,
-            flood: fault.leaves_others_alone() && turn % 10 * 10 < floods,
+            // How late a delayed publish is says nothing beside a flood.
+            flood: fault != Fault::Nothing
+                && fault.leaves_others_alone()
+                && turn % 10 * 10 < floods,
             redrives: turn.is_multiple_of(2),
-            hasty: rng.bool(),
+            // A busy machine is slower than these.
+            hasty: rng.bool() && fault != Fault::Nothing,
             short,
             rng: rng.fork(),
         };
@@ -239,6 +250,9 @@ impl Plan {
                 source.padding = 0;
             }
         }
+        for source in &mut sources {
+            draw_waits(&mut rng, fault, source);
+        }
         if fault.is_measured() {
             // Of the broker itself nobody can ask for retries.
             let has_twin = |source: &&Source| !matches!(source.dies, Dies::Return { .. });
@@ -249,13 +263,27 @@ impl Plan {
     }
 }
 
+/// Whether some publishes are delayed, and some deliveries held for too long.
+fn draw_waits(rng: &mut Rng, fault: Fault, source: &mut Source) {
+    use Fault::*;
+    let may_wait = match fault {
+        // What waits would be lost, or parked as it is.
+        Transient | NonDurable | IntakeExchangeDeleted | IntakeQueueDeleted | VhostDeleted => false,
+        _ => source.is_rejected(),
+    };
+    // SIGTERM comes when all that was confirmed is withheld, so nothing may be elsewhere.
+    source.delayed = may_wait && fault != ProxyTerminated && (fault == Nothing || rng.bool());
+    let is_returned = matches!(source.dies, Dies::Return { .. });
+    source.held = may_wait && is_returned && rng.u8(..3) > 0;
+}
+
 /// The source with this number; the first one is fit to suffer the fault.
 fn source(rng: &mut Rng, fault: Fault, at: usize) -> Source {
     let kind = if rng.bool() { "quorum" } else { "classic" };
     let rejects = [Dies::Reject, Dies::Nack, Dies::Multiple(rng.usize(2..40))];
     let broker = [Dies::Expire(rng.i64(1..50)), Dies::Overflow];
     let by_reject = match fault {
-        Fault::ProxyTerminated => true,
+        Fault::ProxyTerminated | Fault::Nothing => true,
         Fault::PublisherClosed | Fault::ClientClosed | Fault::ClientCut if at == 0 => true,
         Fault::PublisherAway if at == 1 => false,
         Fault::IntakeClosed | Fault::IntakeQueueDeleted | Fault::IntakeExchangeDeleted
@@ -310,6 +338,8 @@ fn source(rng: &mut Rng, fault: Fault, at: usize) -> Source {
         persistent: fault != Transient,
         number: rng.usize(300..1200),
         padding: [0, 100, 2000][rng.usize(..3)],
+        delayed: false,
+        held: false,
         is_native: false,
         ledger: Ledger::default(),
     }
@@ -326,6 +356,7 @@ fn twin(source: &Source) -> Source {
             name(&source.exchange)
         },
         target: name(&source.target),
+        delayed: false,
         is_native: true,
         ledger: Ledger::default(),
         ..*source

@@ -13,6 +13,7 @@ use super::lab::{Fallible, Node};
 use super::load::{Source, source_and_number};
 use super::operator::{Moved, REDRIVEN};
 use super::plan::{Fault, Plan};
+use super::retries::spread;
 use super::seen::Seen;
 use super::stage::{INTAKE, PARKED, Stage};
 
@@ -58,6 +59,10 @@ pub(crate) struct Tally {
     /// Deliveries of messages that had come back, and those of which nothing can be said.
     pub back: usize,
     pub unjudged: usize,
+    /// Of these, those that were taken back from their consumer.
+    pub taken_back: usize,
+    /// How late each was whose publish had a delay, where nothing is held.
+    pub late: Vec<Duration>,
     /// Those that came before their time, or too often.
     pub early: usize,
     pub over: usize,
@@ -120,7 +125,7 @@ async fn play(node: &Arc<Node>, plan: Plan, sources: Vec<Source>, logs: &Path) -
     let mut tally = read_out(&stage, &mut found).await?;
     tally.problems.extend(problems);
     (tally.flooded, tally.redriven) = (flooded, redriven);
-    seen.retries(&stage, &mut tally);
+    seen.waits(&stage, &mut tally);
     seen.duplicates(&stage, &found, &mut tally);
     if let Some(Flooded { gap, own, .. }) = flooded.filter(|flooded| flooded.own > PAUSE) {
         tally.problems.push(format!(
@@ -236,7 +241,7 @@ async fn seems_idle(stage: &Stage) -> Fallible<bool> {
             "quorum" => stage.in_queue(&source.name).await.unwrap_or(usize::MAX),
             _ => direct.ready(&source.name).await? as usize,
         };
-        if left > source.keeps() {
+        if left > source.keeps() || source.ledger.held.load(Relaxed) > 0 {
             return Ok(false);
         }
     }
@@ -451,14 +456,19 @@ impl fmt::Display for Tally {
             let Tally {
                 back,
                 unjudged,
+                taken_back,
                 early,
                 over,
                 ..
             } = self;
             write!(
                 f,
-                " back={back} unjudged={unjudged} early={early} over={over}"
+                " back={back} unjudged={unjudged} taken_back={taken_back} early={early} over={over}"
             )?;
+        }
+        if !self.late.is_empty() {
+            let (delayed, late) = (self.late.len(), spread(self.late.clone()));
+            write!(f, " delayed={delayed} late={late}")?;
         }
         if let Some(flooded) = self.flooded {
             write!(f, " {flooded}")?;

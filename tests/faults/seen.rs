@@ -27,9 +27,26 @@ impl Seen {
         }
     }
 
-    /// Whether what was returned came back as it should.
-    pub(crate) fn retries(&self, stage: &Stage, tally: &mut Tally) {
+    /// Whether what was delayed, returned or held came when it should.
+    pub(crate) fn waits(&self, stage: &Stage, tally: &mut Tally) {
         for source in &stage.sources {
+            let is_delayed = |number| source.delay_of(number).is_some();
+            let (late, early) = source.ledger.deliveries().late(is_delayed);
+            // Behind what is held others wait, too.
+            if !source.held {
+                tally.late.extend(late);
+            }
+            tally.early += early.len();
+            if !early.is_empty() {
+                let early = early.join(", ");
+                tally
+                    .problems
+                    .push(format!("{source}: delayed, and early: {early}"));
+            }
+            if source.ledger.settled_twice.load(Relaxed) > 0 {
+                let twice = format!("{source}: settled twice at the broker");
+                tally.problems.push(twice);
+            }
             let Some(promise) = source.retries() else {
                 continue;
             };
@@ -43,11 +60,13 @@ impl Seen {
             let Judged {
                 back,
                 unjudged,
+                taken_back,
                 early,
                 over,
             } = judged;
             tally.back += back;
             tally.unjudged += unjudged;
+            tally.taken_back += taken_back;
             tally.early += early.len();
             tally.over += over.len();
             for (what, which) in [("early", early), ("over the limit", over)] {

@@ -9,9 +9,9 @@ use dlx_proxy::amqp::table::TableBuilder;
 use fastrand::Rng;
 use tokio::task::JoinSet;
 
-use super::client::{Bits, Client};
+use super::client::{Bits, Came, Client};
 use super::flood::{Flood, Flooded};
-use super::lab::{Fallible, Node, until, within};
+use super::lab::{DEADLINE, Fallible, Node, until, within};
 use super::load::{Source, Yard};
 use super::operator::{Moved, Operator, REDRIVEN};
 use super::plan::{CONSUMERS, Fault, Plan};
@@ -26,6 +26,13 @@ pub(crate) const INTAKE: &str = "dlx-proxy.intake";
 pub(crate) const PARKED: &str = "dlx-proxy.parked";
 /// What the names of delay queues begin with.
 const DELAYS: &str = "dlx-proxy.delay.";
+
+/// Of the delay queues that delayed publishes may need, in milliseconds.
+const GRID: [u64; 28] = [
+    10, 13, 15, 18, 20, 25, 30, 35, 40, 50, 60, 70, 80, 100, 125, 150, 175, 200, 250, 300, 350,
+    400, 500, 600, 700, 800, 2000, 4000,
+];
+const WARM_UP: &str = "warm-up";
 
 /// Where a target queue that shall be full is so.
 const FULL: i64 = 50;
@@ -85,6 +92,7 @@ impl Stage {
                 ("DLX_PROXY_VHOSTS", vhost.clone()),
                 // What is parked is looked at in the end.
                 ("DLX_PROXY_PARKED_RETRY", "0".to_owned()),
+                ("DLX_PROXY_DELAYED_PUBLISH", "x-delay".to_owned()),
             ];
             if plan.hasty {
                 let hasty = [
@@ -139,6 +147,7 @@ impl Stage {
             consumers: JoinSet::new(),
         };
         stage.make_targets().await?;
+        within("delay queues", stage.make_delays()).await?;
         if stage.plan.flood {
             // Not over a cable that breaks between client and proxy.
             stage.flood = Some(
@@ -181,6 +190,29 @@ impl Stage {
             Ok(())
         };
         within("targets", making).await
+    }
+
+    /// By one message for each: 3.10 that is killed while it makes a quorum queue leaves one behind that never has a leader.
+    async fn make_delays(&self) -> Fallible<()> {
+        if !self.plan.fault.restarts() || !self.sources.iter().any(|source| source.delayed) {
+            return Ok(());
+        }
+        let proxy = self.proxies[0].address;
+        let mut client = Client::open(proxy, &self.vhost, WARM_UP, DEADLINE).await?;
+        client.declare_queue(WARM_UP, true, b"").await?;
+        client.declare_delayed(WARM_UP, WARM_UP).await?;
+        client.confirm().await?;
+        for delay in GRID.map(Duration::from_millis) {
+            let mut out = Vec::new();
+            client.publish_later(&mut out, WARM_UP, b"", delay);
+            client.send(&out).await?;
+            match client.next().await? {
+                Came::Settled { taken: true, .. } => {}
+                other => return Err(format!("{delay:?}: {other:?}")),
+            }
+        }
+        client.close().await;
+        Ok(())
     }
 
     /// The source's dead-letter exchange, if it has one.

@@ -132,7 +132,7 @@ impl Stage {
                 self.make_exchanges(false).await?;
             }
             // The targets become full by themselves, and are read when it is healed.
-            Fault::TargetFull => self.rest(outage).await,
+            Fault::TargetFull | Fault::Nothing => self.rest(outage).await,
             Fault::PasswordChanged => self.change_password().await?,
             Fault::IntakeQueueDeleted => {
                 let mut direct = self.direct().await?;
@@ -170,7 +170,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The delay queues are there. 3.10 that is killed while it makes a quorum queue leaves one behind that never has a leader.
+    /// The delay queues of retries are there. 3.10 that is killed while it makes a quorum queue leaves one behind that never has a leader.
     async fn until_delays_are_made(&self) -> Fallible<()> {
         let returns = |source: &std::sync::Arc<Source>| {
             matches!(source.dies, Dies::Return { limit: 1.., .. })
