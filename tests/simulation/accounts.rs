@@ -63,6 +63,8 @@ pub(crate) enum Whose {
 
 /// Connection, channel, number.
 type Tag = (Conn, u16, u64);
+/// A delivery, the milliseconds, and when.
+type MoreTime = (u64, u64, Micros);
 
 /// All that is known of all messages.
 #[derive(Default)]
@@ -86,8 +88,8 @@ pub(crate) struct Accounts {
     /// What the broker said of their publishes, and they have not read; those without a word.
     answers: BTreeMap<(Conn, Bytes, bool), usize>,
     unanswered: BTreeMap<Tag, Bytes>,
-    /// Deliveries for which clients asked for so many milliseconds more, and when.
-    asked: BTreeMap<(Conn, u16), VecDeque<(u64, u64, Micros)>>,
+    /// Deliveries for which clients asked for more time.
+    asked: BTreeMap<(Conn, u16), VecDeque<MoreTime>>,
     deaths: Deaths,
     /// Publications of the proxies that have no confirm.
     flying: BTreeMap<Tag, (Bytes, Duty)>,

@@ -157,7 +157,7 @@ impl Client {
             own: plan.own.is_some().then(|| own_queue(id)),
             release: 0,
             declares: false,
-            confirms: plan.delays.is_empty() || id % 3 > 0,
+            confirms: plan.delays.is_empty() || !id.is_multiple_of(3),
             stranger: None,
             consumers: 0,
         };

@@ -175,12 +175,15 @@ impl Client {
         good: bool,
     ) -> Result<(), String> {
         let channel = self.channels.entry(id).or_default();
-        let open = channel
-            .unconfirmed
-            .extract_if(publishes.clone(), |_, _| true);
+        let open = channel.unconfirmed.range(publishes.clone());
+        let open: Vec<u64> = open.map(|(number, _)| *number).collect();
         let before = self.said.len();
-        self.said
-            .extend(open.map(|(_, of)| Said::Answered(of.body, good)));
+        for of in open
+            .iter()
+            .filter_map(|number| channel.unconfirmed.remove(number))
+        {
+            self.said.push(Said::Answered(of.body, good));
+        }
         if self.said.len() == before {
             let (client, last) = (self.id, publishes.end());
             return Err(format!("client {client}: a second confirm of {last}"));
