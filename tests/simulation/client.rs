@@ -353,6 +353,9 @@ impl Client {
                     (BODY, Arg::Text(b"00000000".to_vec())),
                 ];
                 self.send(id, "basic.publish", &args);
+                // It counts, as each does.
+                let channel = self.channels.entry(id).or_default();
+                channel.published += 1;
             }
         }
     }

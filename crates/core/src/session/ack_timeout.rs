@@ -140,7 +140,13 @@ impl Page<'_, '_> {
     fn give_reason(&mut self, tag: DeliveryTag, timeout: Duration) {
         if let Some(Disposal::Publish(_)) = self.decide(tag, self.turn.now) {
             let verdict = Box::new(Verdict::of_ack_timeout(timeout));
-            if self.ledger.take(verdict.bytes()) {
+            let most = self
+                .facts
+                .settings
+                .limits
+                .now()
+                .retained_bytes_per_connection;
+            if self.ledger.take(verdict.bytes(), most) {
                 self.state.unacked.set_verdict(tag, Some(verdict));
             }
         }

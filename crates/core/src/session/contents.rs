@@ -83,7 +83,7 @@ impl Ledger {
             true => Limit::Retained,
             false => Limit::RetainedPerConnection,
         };
-        if !in_tx && limit == Limit::Retained && self.take(bytes) {
+        if !in_tx && self.take(bytes, most) {
             copying.bytes = bytes;
             // A header that cannot be read is the client's to judge: there will be no copy.
             let _kept = incoming.header(header, content);

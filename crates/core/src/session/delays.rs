@@ -303,7 +303,7 @@ impl Session {
             return self.hold(Hold::Tickets, turn);
         }
         let most = self.settings.limits.now().retained_bytes_per_connection;
-        let fits = bytes <= most.saturating_sub(self.ledger.bytes) && self.ledger.take(bytes);
+        let fits = self.ledger.take(bytes, most);
         if !fits && self.ledger.in_flight() > 0 {
             turn.event(Event::LimitMet(Limit::Retained));
             return self.hold(Hold::Tickets, turn);

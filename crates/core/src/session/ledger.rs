@@ -101,9 +101,9 @@ impl Ledger {
         Ticket(self.last_ticket)
     }
 
-    /// Takes bytes from the shared budget.
-    pub(super) fn take(&mut self, bytes: usize) -> bool {
-        let taken = self.budget.take(bytes);
+    /// Takes bytes from the shared budget, if this connection has no more than `most` with them.
+    pub(super) fn take(&mut self, bytes: usize, most: usize) -> bool {
+        let taken = bytes <= most.saturating_sub(self.bytes) && self.budget.take(bytes);
         self.bytes += if taken { bytes } else { 0 };
         taken
     }

@@ -83,7 +83,7 @@ impl Ledger {
             Some(Unused::Transaction)
         } else if unacked.retained(tag).is_none() {
             Some(Unused::NotRetained)
-        } else if bytes > most.saturating_sub(self.bytes) || !self.take(bytes) {
+        } else if !self.take(bytes, most) {
             Some(Unused::Budget)
         } else {
             if let Some(extension) = verdict.extension {
