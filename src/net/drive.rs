@@ -333,6 +333,8 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
     /// has paused.
     fn offer(&mut self, leg: Leg, bytes: &[u8], cx: &mut Context<'_>) -> (usize, bool) {
         self.stirred = true;
+        // Bytes of the other leg may have taken a while: what these ask for begins when they are there, not before.
+        self.now = self.clock.now();
         let consumed = self.machine.read(leg, bytes, self.now, &mut self.fx);
         // Before anything is written: that may end the pause.
         let starved = self.wants_read(leg);

@@ -23,6 +23,8 @@ struct Stub {
     waits_for_end: Option<Leg>,
     accepts: bool,
     heard: Vec<&'static str>,
+    /// When it was told of bytes.
+    told: Vec<(Leg, Mono)>,
     ended: Option<Leg>,
 }
 
@@ -38,6 +40,7 @@ impl Default for Stub {
             waits_for_end: None,
             accepts: true,
             heard: Vec::new(),
+            told: Vec::new(),
             ended: None,
         }
     }
@@ -80,7 +83,8 @@ impl Machine for Stub {
 
     fn connected(&mut self, _leg: Leg, _now: Now, _fx: &mut Fx) {}
 
-    fn read(&mut self, from: Leg, bytes: &[u8], _now: Now, fx: &mut Fx) -> usize {
+    fn read(&mut self, from: Leg, bytes: &[u8], now: Now, fx: &mut Fx) -> usize {
+        self.told.push((from, now.mono));
         (self.reads)(self, from, bytes, fx)
     }
 
@@ -275,4 +279,31 @@ async fn answers_are_heard_while_nothing_is_accepted() {
     .await;
     assert_eq!(drive.machine().heard, ["an answer"]);
     assert!(!drive.waits().inbox);
+}
+
+/// Else a delay would begin before the client has asked for it.
+#[tokio::test]
+async fn time_goes_on_while_the_other_leg_is_read() {
+    const LONG: Duration = Duration::from_millis(20);
+    let ((client, mut asking), (broker, mut speaking)) = (pair().await, pair().await);
+    for peer in [&mut asking, &mut speaking] {
+        peer.write_all(b"word").await.expect("sent");
+    }
+    client.readable().await.expect("it is open");
+    broker.readable().await.expect("it is open");
+    let stub = Stub {
+        reads: |_, from, bytes, _| {
+            if from == Leg::Broker {
+                std::thread::sleep(LONG);
+            }
+            bytes.len()
+        },
+        ..Stub::default()
+    };
+    let mut drive = session(stub, client, broker);
+    std::future::poll_fn(|cx| Poll::Ready(drive.poll(cx).is_ready())).await;
+    let [(Leg::Broker, first), (Leg::Client, then)] = drive.machine().told[..] else {
+        panic!("{:?}", drive.machine().told);
+    };
+    assert!(first.until(then) >= LONG, "{first:?} {then:?}");
 }
