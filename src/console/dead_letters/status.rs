@@ -268,7 +268,7 @@ mod tests {
         queues        3 full, 0 unknown
         dead letters  5 in the last hour, messages unknown, 1 queue
         parked        12 no_exchange
-        retries       waiting unknown
+        retries       due unknown, waiting unknown
         redrives      1 running
         as of         2026-11-28T02:30:00Z
         ");

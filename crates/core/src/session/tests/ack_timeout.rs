@@ -93,6 +93,8 @@ struct World {
     broker: BTreeSet<u64>,
     client: BTreeSet<u64>,
     last: u64,
+    /// The client has settled all, and that is not read yet.
+    all: bool,
 }
 
 /// The tags of a set that a settlement means. None: it is refused (S9.1).
@@ -128,6 +130,8 @@ impl World {
         let nth =
             |which: usize, of: &BTreeSet<u64>| of.iter().nth(which % of.len().max(1)).copied();
         match step {
+            // Whether "all" means what comes before it is read is left open, as by RabbitMQ.
+            Step::Deliver { .. } if self.all && !s.session.wants_read(Leg::Client, 0) => {}
             Step::Deliver { timed } => {
                 self.last += 1;
                 let queue = if timed { "timed" } else { "other" };
@@ -150,6 +154,7 @@ impl World {
                         self.client.remove(&tag);
                     }
                     drop(s.client(&frames(format!("{verb} {tag} {bits}").trim_end())));
+                    self.all = all;
                 }
             }
             Step::Extend(which) => {
