@@ -1,5 +1,6 @@
 """Fixtures: each broker, a proxy in front of it, and a vhost for each program, so that one which failed leaves the others theirs."""
 
+import contextlib
 import logging
 
 import pytest
@@ -56,3 +57,22 @@ def way(broker, tmp_path_factory):
         yield Way(broker, proxy)
     finally:
         proxy.stop()
+
+
+@pytest.fixture(scope="module")
+def configured(broker, tmp_path_factory):
+    """Begins a proxy with these settings, in front of a broker with these vhosts."""
+    with contextlib.ExitStack() as ends:
+
+        def begin(settings, vhosts):
+            folder = tmp_path_factory.mktemp("configured")
+            config = folder / "dlx-proxy.toml"
+            config.write_text(settings)
+            broker.make(vhosts, [], [(broker.user, vhost, ".*", ".*", ".*") for vhost in vhosts])
+            ends.callback(broker.unmake, vhosts, [])
+            proxy = Proxy(broker.url, "full", folder / "log", DLX_PROXY_CONFIG=str(config))
+            ends.callback(proxy.stop)
+            proxy.wait_ready()
+            return Way(broker, proxy)
+
+        yield begin

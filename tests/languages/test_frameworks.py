@@ -14,7 +14,7 @@ from collections import Counter
 import pika
 import pytest
 
-from lab import DEADLINE, REPOSITORY, Proxy, until
+from lab import DEADLINE, REPOSITORY, until
 from programs import HERE, javascript, php, python
 
 DELAYS = [200, 400, 800]
@@ -55,18 +55,9 @@ FRAMEWORKS = {
 
 
 @pytest.fixture(scope="module")
-def proxy(broker, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("frameworks")
-    config = folder / "dlx-proxy.toml"
-    config.write_text(SETTINGS.format(list(FRAMEWORKS)) + "".join(POLICIES.format(vhost, DELAYS, len(DELAYS)) for vhost in FRAMEWORKS))
-    broker.make(FRAMEWORKS, [], [(broker.user, vhost, ".*", ".*", ".*") for vhost in FRAMEWORKS])
-    proxy = Proxy(broker.url, "full", folder / "log", DLX_PROXY_CONFIG=str(config))
-    try:
-        proxy.wait_ready()
-        yield proxy
-    finally:
-        proxy.stop()
-        broker.unmake(FRAMEWORKS, [])
+def way(configured):
+    policies = "".join(POLICIES.format(vhost, DELAYS, len(DELAYS)) for vhost in FRAMEWORKS)
+    return configured(SETTINGS.format(list(FRAMEWORKS)) + policies, FRAMEWORKS)
 
 
 @pytest.mark.parametrize("guide, program", [("symfony.md", "messenger.php"), ("workers.md", "rascal.js"), ("workers.md", "with_dramatiq.py")])
@@ -78,12 +69,10 @@ def test_the_guide_has_the_code_of_the_program(guide, program):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_jobs_fail_wait_and_hang(broker, proxy, tmp_path, framework):
+def test_jobs_fail_wait_and_hang(broker, way, tmp_path, framework):
     command, expected, end, reason = FRAMEWORKS[framework]
     failing = [name for name in ("fails", "kills") if name in expected]
-    direct, through = (
-        "amqp://%s:%s@%s:%d/%s" % (broker.user, broker.parameters.credentials.password, *address, framework)
-        for address in (broker.address, proxy.address))
+    direct, through = way.urls(framework)
     connection = pika.BlockingConnection(pika.URLParameters(direct))
     channel = connection.channel()
     channel.queue_declare("dead", durable=True)

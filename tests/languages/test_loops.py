@@ -4,7 +4,7 @@ the queue with a word of that: a policy of the proxy says it."""
 import pika
 import pytest
 
-from lab import Proxy, until
+from lab import until
 from programs import java, javascript, steps
 from test_languages import value
 
@@ -29,28 +29,14 @@ delivery-limit = {LIMIT}
 
 
 @pytest.fixture(scope="module")
-def proxy(broker, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("loops")
-    config = folder / "dlx-proxy.toml"
-    config.write_text(POLICY)
-    broker.make([VHOST], [], [(broker.user, VHOST, ".*", ".*", ".*")])
-    proxy = Proxy(broker.url, "full", folder / "log", DLX_PROXY_CONFIG=str(config))
-    try:
-        proxy.wait_ready()
-        yield proxy
-    finally:
-        proxy.stop()
-        broker.unmake([VHOST], [])
-
-
-def url(broker, address):
-    return "amqp://%s:%s@%s:%d/%s" % (broker.user, broker.parameters.credentials.password, *address, VHOST)
+def way(configured):
+    return configured(POLICY, [VHOST])
 
 
 @pytest.fixture
-def queues(broker):
+def queues(way):
     """Makes `work`, with these messages, and `dead`."""
-    with pika.BlockingConnection(pika.URLParameters(url(broker, broker.address))) as connection:
+    with pika.BlockingConnection(pika.URLParameters(way.urls(VHOST)[0])) as connection:
         channel = connection.channel()
 
         def make(bodies):
@@ -91,17 +77,17 @@ def assert_right(broker, steps, bodies):
 
 
 @pytest.mark.parametrize("command", [lambda: javascript("loops.js"), lambda: java("Loops")], ids=["amqplib", "amqp-client"])
-def test_a_loop_ends(broker, proxy, queues, command):
+def test_a_loop_ends(broker, way, queues, command):
     queues([b"a job"])
-    said, _ = steps(*command(), url(broker, proxy.address), 1, 1)
+    said, _ = steps(*command(), way.urls(VHOST)[1], 1, 1)
     assert_right(broker, said, ["a job"])
     assert_ended(broker)
 
 
-def test_batches_end(broker, proxy, queues):
+def test_batches_end(broker, way, queues):
     """More than the prefetch, which all go back by one word."""
     bodies = [f"job {number}" for number in range(300)]
     queues([body.encode() for body in bodies])
-    said, _ = steps(*java("Loops"), url(broker, proxy.address), len(bodies), 250)
+    said, _ = steps(*java("Loops"), way.urls(VHOST)[1], len(bodies), 250)
     assert_right(broker, said, bodies)
     assert_ended(broker)

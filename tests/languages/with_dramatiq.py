@@ -40,7 +40,8 @@ began, over = threading.Event(), threading.Event()
 
 
 def say(word):
-    print(word, int(time.time() * 1000), flush=True)
+    # As one string: with PYTHONUNBUFFERED set, threads that print at once mix the parts of their lines.
+    print(f"{word} {int(time.time() * 1000)}\n", end="", flush=True)
 
 
 @dramatiq.actor(queue_name="work")

@@ -408,11 +408,12 @@ fn notes(order: &Order, others: usize, seen: &Seen) -> Vec<String> {
             "Other proxies work in this vhost: {others}. Each of them has to take part; that they are found takes up to half a minute, and clients notice nothing of it."
         ));
     }
-    let is_quorum = order.new.get(TYPE).and_then(Value::as_str) == Some(QUORUM);
-    if is_quorum && !order.quorum && !order.new.contains_key("x-delivery-limit") {
+    let becomes_quorum =
+        !order.quorum && order.new.get(TYPE).and_then(Value::as_str) == Some(QUORUM);
+    if becomes_quorum && !order.new.contains_key("x-delivery-limit") {
         notes.push("A quorum queue of RabbitMQ 4.0 and later drops or dead-letters a message after 20 returns: `x-delivery-limit` says another number.".to_owned());
     }
-    if is_quorum && !order.quorum {
+    if becomes_quorum {
         notes.push("On RabbitMQ 3, clients that have read it by `basic.get` lose their connection (541) when they do so again.".to_owned());
     }
     if order.allow_direct {
