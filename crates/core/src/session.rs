@@ -130,15 +130,6 @@ struct Turn<'a> {
 // === impl Turn ===
 
 impl<'a> Turn<'a> {
-    fn of_nothing(now: Now, fx: &'a mut Effects) -> Turn<'a> {
-        Turn {
-            src: &[],
-            now,
-            fx,
-            mute: false,
-        }
-    }
-
     fn pass(&mut self, from: Leg, range: Range<usize>) {
         if self.mute && from == Leg::Broker {
             return;
@@ -166,6 +157,15 @@ impl<'a> Turn<'a> {
 // === impl Session ===
 
 impl Session {
+    fn turn<'a>(&self, src: &'a [u8], now: Now, fx: &'a mut Effects) -> Turn<'a> {
+        Turn {
+            src,
+            now,
+            fx,
+            mute: self.transit.life.is_mute(),
+        }
+    }
+
     pub fn new(settings: Arc<Settings>, now: Now) -> Session {
         let limits = settings.limits.now();
         Session {
@@ -300,12 +300,7 @@ impl Machine for Session {
     fn connected(&mut self, _leg: Leg, _now: Now, _fx: &mut Effects) {}
 
     fn read(&mut self, from: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
-        let mut turn = Turn {
-            src: bytes,
-            now,
-            fx,
-            mute: self.transit.life.is_mute(),
-        };
+        let mut turn = self.turn(bytes, now, fx);
         let mut at = 0;
         while at < bytes.len() && (from == Leg::Broker || self.transit.pause.hold().is_none()) {
             match self.step(from, at, &mut turn) {
@@ -323,7 +318,7 @@ impl Machine for Session {
     }
 
     fn closed(&mut self, leg: Leg, now: Now, fx: &mut Effects) {
-        let mut turn = Turn::of_nothing(now, fx);
+        let mut turn = self.turn(&[], now, fx);
         match leg {
             Leg::Broker => self.transit.life.broker_is_gone(now.mono),
             Leg::Client => self.leave(&mut turn),
@@ -331,7 +326,7 @@ impl Machine for Session {
     }
 
     fn input(&mut self, input: Box<Input>, now: Now, fx: &mut Effects) {
-        let mut turn = Turn::of_nothing(now, fx);
+        let mut turn = self.turn(&[], now, fx);
         match *input {
             Input::Settled(outcomes) => {
                 self.books(&mut turn).settled(&outcomes);
@@ -355,13 +350,13 @@ impl Machine for Session {
     }
 
     fn drain(&mut self, now: Now, fx: &mut Effects) {
-        let mut turn = Turn::of_nothing(now, fx);
+        let mut turn = self.turn(&[], now, fx);
         self.begin_drain(&mut turn);
         self.after(&mut turn);
     }
 
     fn timeout(&mut self, now: Now, fx: &mut Effects) {
-        let mut turn = Turn::of_nothing(now, fx);
+        let mut turn = self.turn(&[], now, fx);
         if !self.transit.life.is_watching() {
             self.ledger.forget_kept();
         }

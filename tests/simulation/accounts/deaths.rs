@@ -118,9 +118,10 @@ impl Deaths {
         });
     }
 
-    /// What was heard of may come back at another moment.
-    pub(super) fn comes_otherwise(&mut self, body: &Bytes, duty: &Duty, when: When) {
-        if let Some(death) = self.all.get_mut(&(body.clone(), duty.clone())) {
+    /// What was heard of may be another delivery of that message, and come back at another moment.
+    pub(super) fn comes_otherwise(&mut self, of: &(Bytes, Duty), mark: u64, when: When) {
+        if let Some(death) = self.all.get_mut(of) {
+            death.marks.insert(mark);
             death.when = death.when.map(|before| before.or(when));
         }
     }

@@ -72,15 +72,15 @@ impl Accounts {
             let open = delivery.copy.body == of.0 && !delivery.is_taken_back;
             let duties = open.then(|| self.taken_back(*tag, delivery, at))?;
             let (_, when) = duties.iter().find(|(duty, _)| *duty == of.1)?;
-            Some((delivery.at, *tag, *when))
+            Some((delivery.at, *tag, (delivery.copy.mark, *when)))
         };
         // Of earlier deliveries of that message only sessions know whose connection is dead.
         let all = self.delivered.iter().filter_map(may_be);
-        let Some((since, tag, when)) = all.max_by_key(|(since, ..)| *since) else {
+        let Some((since, tag, (mark, when))) = all.max_by_key(|(since, ..)| *since) else {
             return;
         };
         if is_asked_for {
-            return self.deaths.comes_otherwise(&of.0, &of.1, when);
+            return self.deaths.comes_otherwise(of, mark, when);
         }
         if let Some(delivery) = self.delivered.get_mut(&tag) {
             delivery.is_taken_back = true;

@@ -245,10 +245,12 @@ impl Accounts {
             return;
         };
         let copy = &delivery.copy;
-        let (body, of) = (copy.body.clone(), (copy.by_itself + 1, copy.mark));
-        self.hear_of(&body, of, new, Some(at));
+        let (body, mark) = (copy.body.clone(), copy.mark);
+        let lap = (copy.by_itself + 1, mark);
+        self.hear_of(&body, lap, new, Some(at));
         for (duty, when) in known {
-            self.deaths.comes_otherwise(&body, &duty, when);
+            self.deaths
+                .comes_otherwise(&(body.clone(), duty), mark, when);
         }
     }
 

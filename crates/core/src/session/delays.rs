@@ -406,7 +406,7 @@ impl Session {
             acked: method.id == MethodId::BASIC_ACK,
         };
         confirms.translate(of, |confirm| {
-            put(turn.build(Leg::Client), method.channel, confirm);
+            turn.replace(Leg::Broker, |out| put(out, method.channel, confirm));
         })
     }
 }
