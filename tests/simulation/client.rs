@@ -72,6 +72,8 @@ pub(crate) struct Client {
     channels: BTreeMap<u16, Channel>,
     /// It does not read until then.
     pub deaf_until: Micros,
+    /// Its worker has hung up till then: it reads, and does nothing of its own.
+    hangs_until: Micros,
     /// A session may have waited for it then, or for an answer to it.
     pub busy_at: Micros,
     /// What it said since the accounts asked.
@@ -149,6 +151,7 @@ impl Client {
             out: VecDeque::new(),
             channels: BTreeMap::new(),
             deaf_until: 0,
+            hangs_until: 0,
             busy_at: 0,
             said: Vec::new(),
             seen: Vec::new(),
@@ -184,8 +187,9 @@ impl Client {
         !self.is_gone() && self.deaf_until <= at && net.readable(self.tcp, End::Dialer, at)
     }
 
-    pub(crate) fn can_act(&self) -> bool {
-        self.is_open() && self.out.len() < 20_000
+    pub(crate) fn can_act(&self, at: Micros) -> bool {
+        let hangs = self.hangs_until > at && !self.winding_up;
+        self.is_open() && self.out.len() < 20_000 && !hangs
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -323,6 +327,7 @@ impl Client {
             834..838 => self.close(),
             838..841 => self.hang_up(net),
             841..850 => self.deaf_until = at + rng.u64(..20_000_000),
+            850..860 => self.hangs_until = at + rng.u64(..20_000_000),
             _ => self.settle(channel, rng, plan),
         }
     }

@@ -340,7 +340,7 @@ impl World {
         let busy = !actions.is_empty();
         for at in 0..self.clients.len() {
             let seldom = if self.phase == Phase::Load { 4 } else { 64 };
-            if self.clients[at].can_act() && (!busy || self.rng.u8(..seldom) == 0) {
+            if self.clients[at].can_act(self.at) && (!busy || self.rng.u8(..seldom) == 0) {
                 actions.push(Action::ClientActs(at));
             }
         }

@@ -74,11 +74,14 @@ impl Accounts {
             let (_, when) = duties.iter().find(|(duty, _)| *duty == of.1)?;
             Some((delivery.at, *tag, (delivery.copy.mark, *when)))
         };
-        // Of earlier deliveries of that message only sessions know whose connection is dead.
-        let all = self.delivered.iter().filter_map(may_be);
-        let Some((since, tag, (mark, when))) = all.max_by_key(|(since, ..)| *since) else {
+        // It may be of an earlier delivery of that message, whose connection is dead: only sessions know that.
+        let mut all: Vec<_> = self.delivered.iter().filter_map(may_be).collect();
+        all.sort_unstable_by_key(|(since, ..)| *since);
+        let Some((since, tag, (mark, when))) = all.pop() else {
             return;
         };
+        let earlier = all.into_iter().map(|(.., (_, when))| when);
+        let when = earlier.fold(when, When::or);
         if is_asked_for {
             return self.deaths.comes_otherwise(of, mark, when);
         }
@@ -130,9 +133,16 @@ impl Accounts {
         is_there: impl Fn(Tag) -> bool,
     ) -> Option<String> {
         let most = |tag: Tag, delivery: &Delivery| {
-            let timeouts = self.timeouts(tag, delivery, delivery.at..=at);
-            let longest = timeouts.iter().copied().max()??;
-            timeouts.iter().all(Option::is_some).then_some(longest)
+            let known = self.known(tag.0, &delivery.queue, &(delivery.at..=at));
+            // Of one that saw the declare its arguments count.
+            let counting = if self.sees(tag.0, &delivery.queue) {
+                1
+            } else {
+                2
+            };
+            let mut timeouts = known.iter().flat_map(|known| &known.timeouts[..counting]);
+            let first = (*timeouts.next()?)?;
+            timeouts.try_fold(first, |most, timeout| timeout.map(|of| of.max(most)))
         };
         let mut held = self.delivered.iter().filter(|(tag, delivery)| {
             let is_due = |most: u32| {

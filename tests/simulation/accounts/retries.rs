@@ -162,7 +162,7 @@ impl Accounts {
     }
 
     /// The session of that connection knows the arguments of that queue.
-    fn sees(&self, conn: Conn, queue: &Bytes) -> bool {
+    pub(super) fn sees(&self, conn: Conn, queue: &Bytes) -> bool {
         self.declared.contains(&(conn, queue.clone())) && !self.gone_once.contains(queue)
     }
 
