@@ -9,7 +9,7 @@ use super::World;
 const PATIENCE: Micros = 25_000_000;
 
 /// What a client holds for too long is taken back so soon after its timeout: what its channel waits for may come first.
-const SLACK: Micros = 5_000_000;
+const SLACK: Micros = 4_000_000;
 
 impl World {
     /// # Errors
