@@ -1,5 +1,6 @@
 //! An application: declares, publishes, consumes and settles at random, and knows at each moment which answers it may get.
 
+mod closing;
 mod consuming;
 mod declaring;
 mod publishing;
@@ -10,7 +11,7 @@ use fastrand::Rng;
 
 use super::accounts::history::History;
 use super::codec::frame::Frame;
-use super::codec::methods::{Arg, Args, BODY, Method};
+use super::codec::methods::{Arg, Args, Method};
 use super::codec::value::Bytes;
 use super::codec::wire;
 use super::decoder::Decoder;
@@ -329,51 +330,6 @@ impl Client {
             841..850 => self.deaf_until = at + rng.u64(..20_000_000),
             850..860 => self.hangs_until = at + rng.u64(..20_000_000),
             _ => self.settle(channel, rng, plan),
-        }
-    }
-
-    fn close_channel(&mut self, id: u16) {
-        self.request(id, "channel.close", &Args::new(), "channel.close-ok");
-        if let Some(channel) = self.channels.get_mut(&id) {
-            channel.closing = true;
-        }
-    }
-
-    /// Something that closes the channel.
-    fn wrong(&mut self, id: u16, rng: &mut Rng) {
-        self.said.push(Said::Wrong(id));
-        match rng.u8(..3) {
-            0 => {
-                let args = vec![("queue", text("missing")), ("passive", Arg::Bit(true))];
-                self.request(id, "queue.declare", &args, "queue.declare-ok");
-            }
-            1 => self.send(
-                id,
-                "basic.ack",
-                &vec![("delivery-tag", Arg::Number(1_000_000))],
-            ),
-            _ => {
-                let args = vec![
-                    ("exchange", text("missing")),
-                    (BODY, Arg::Text(b"00000000".to_vec())),
-                ];
-                self.send(id, "basic.publish", &args);
-                // It counts, as each does.
-                let channel = self.channels.entry(id).or_default();
-                channel.published += 1;
-            }
-        }
-    }
-
-    /// In order.
-    pub(crate) fn close(&mut self) {
-        if self.stage == Stage::Open {
-            self.send(
-                0,
-                "connection.close",
-                &vec![("reply-code", Arg::Number(200))],
-            );
-            self.stage = Stage::Closing;
         }
     }
 
