@@ -45,8 +45,8 @@ pub(super) struct Channel {
     pub delivering: Transfer,
     /// The queue of a returning delivery, whose content header must be edited.
     pub came_back: Option<ShortStr>,
-    /// A delivery of a managed queue whose content is being copied.
-    pub copying: Option<Incoming<Copying>>,
+    /// A delivery of a managed queue whose content is being copied. Boxed: idle channels are many.
+    pub copying: Option<Box<Incoming<Copying>>>,
     /// By tag.
     pub consumers: BTreeMap<ShortStr, Consumer>,
     /// Queues that it has read from.

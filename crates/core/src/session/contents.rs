@@ -4,7 +4,6 @@ use bytes::Bytes;
 
 use crate::amqp::content::{PREFIX, body_size};
 use crate::amqp::frame;
-use crate::amqp::incoming::Incoming;
 use crate::amqp::properties::has_headers;
 use crate::dead_letter::private;
 use crate::machine::{Event, Leg, Limit};
@@ -99,7 +98,7 @@ impl Ledger {
     /// Keeps the copy after the last frame.
     pub(super) fn copied(&mut self, state: &mut Channel, settings: &Settings) {
         let ended = state.copying.take_if(|_| state.delivering.is_idle());
-        let Some((copied, content)) = ended.map(Incoming::finish) else {
+        let Some((copied, content)) = ended.map(|ended| ended.finish()) else {
             return;
         };
         let Copying {

@@ -332,7 +332,7 @@ impl Session {
                 copying.of.overdue_at = Some(now.after(timeout));
                 self.ledger.watch.begin(timeout, now);
             }
-            state.copying = copying.map(Incoming::new);
+            state.copying = copying.map(|of| Box::new(Incoming::new(of)));
         }
     }
 
