@@ -76,7 +76,7 @@ const NOTHING: DeclaredTarget = DeclaredTarget::Policy {
 };
 
 /// Questions to the broker, one at a time, and their remembered answers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Declares {
     asked: Option<Asked>,
     until: Mono,
@@ -84,6 +84,12 @@ pub(super) struct Declares {
     open: bool,
     /// The queue of the last answered question, until its command continues.
     answered: Option<ShortStr>,
+    /// Most connections learn nothing.
+    learned: Option<Box<Learned>>,
+}
+
+#[derive(Debug)]
+struct Learned {
     /// Intake exchanges that this connection may write to, together with their targets.
     permitted: Believed<ShortStr, ()>,
     /// Publishes that this connection may make.
@@ -99,16 +105,11 @@ enum Asked {
     Publish(Asks),
 }
 
-// === impl Declares ===
+// === impl Learned ===
 
-impl Default for Declares {
-    fn default() -> Declares {
-        Declares {
-            asked: None,
-            until: Mono::default(),
-            probe: ChannelId::CONNECTION,
-            open: false,
-            answered: None,
+impl Default for Learned {
+    fn default() -> Learned {
+        Learned {
             permitted: Believed::new(PERMITTED_FOR, MOST_PERMITTED),
             rights: Believed::new(PERMITTED_FOR, MOST_RIGHTS),
             told: BTreeSet::new(),
@@ -116,7 +117,13 @@ impl Default for Declares {
     }
 }
 
+// === impl Declares ===
+
 impl Declares {
+    fn learned(&mut self) -> &mut Learned {
+        self.learned.get_or_insert_default()
+    }
+
     /// Handles the client's `queue.declare`. It may have to wait for another one.
     pub(super) fn declare(&mut self, method: Method<'_>, line: &mut Line<'_, '_>) -> Handled {
         let channel = method.channel;
@@ -207,8 +214,10 @@ impl Declares {
 
     /// The user's permissions may have changed.
     pub(super) fn forget_rights(&mut self) {
-        self.permitted.clear();
-        self.rights.clear();
+        if let Some(learned) = &mut self.learned {
+            learned.permitted.clear();
+            learned.rights.clear();
+        }
     }
 
     /// Whether a method must wait until the probe's channel is closed. The broker counts it until

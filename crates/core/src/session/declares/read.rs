@@ -238,7 +238,8 @@ impl Declares {
     /// The queue, if nothing was logged about it yet, as far as remembered.
     fn untold(&mut self, read: &Read<'_>, line: &Line<'_, '_>) -> Option<ShortStr> {
         let most = line.settings.limits.now().max_queues_per_connection;
-        let queue = ShortStr::copy(read.declare.queue).filter(|_| self.told.len() < most)?;
-        self.told.insert(queue.clone()).then_some(queue)
+        let queue =
+            ShortStr::copy(read.declare.queue).filter(|_| self.learned().told.len() < most)?;
+        self.learned().told.insert(queue.clone()).then_some(queue)
     }
 }

@@ -26,7 +26,7 @@ impl Declares {
         (properties, right): (&[u8], Right),
         line: &mut Line<'_, '_>,
     ) -> Option<bool> {
-        if self.rights.get(&right, line.now()).is_some() {
+        if self.learned().rights.get(&right, line.now()).is_some() {
             return Some(true);
         }
         if self.waits_for_another(line) {
@@ -56,7 +56,7 @@ impl Declares {
         line: &mut Line<'_, '_>,
     ) {
         match refused {
-            None => self.rights.insert(asks.right, (), line.now()),
+            None => self.learned().rights.insert(asks.right, (), line.now()),
             Some(close) => {
                 let text = close.text.to_vec();
                 line.refuse(asks.channel, close.code, text, MethodId::BASIC_PUBLISH);

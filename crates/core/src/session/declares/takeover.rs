@@ -46,7 +46,11 @@ impl Declares {
     /// The client's channel is quiet now.
     pub(in crate::session) fn quiet(&mut self, line: &mut Line<'_, '_>) {
         if let Some(mut pending) = self.take_declare(|pending| pending.stage == Stage::Quieting) {
-            let is_permitted = self.permitted.get(&pending.intake, line.now()).is_some();
+            let is_permitted = self
+                .learned()
+                .permitted
+                .get(&pending.intake, line.now())
+                .is_some();
             pending.case.permitted = is_permitted && pending.case.aim == Aim::Full;
             let step = pending.case.begin();
             self.take(pending, step, line);
@@ -168,7 +172,8 @@ impl Declares {
                     pending.stage = Stage::Ensuring(then);
                     if then == Then::Make && !pending.case.permitted {
                         pending.case.permitted = true;
-                        self.permitted
+                        self.learned()
+                            .permitted
                             .insert(pending.intake.clone(), (), line.now());
                     }
                     if pending.case.ensured.is_none() {
