@@ -73,7 +73,7 @@ pub(crate) struct Client {
     channels: BTreeMap<u16, Channel>,
     /// It does not read until then.
     pub deaf_until: Micros,
-    /// Its worker has hung up till then: it reads, and does nothing of its own.
+    /// Its worker hangs until then: it reads, and does nothing of its own.
     hangs_until: Micros,
     /// A session may have waited for it then, or for an answer to it.
     pub busy_at: Micros,

@@ -134,15 +134,11 @@ impl Accounts {
     ) -> Option<String> {
         let most = |tag: Tag, delivery: &Delivery| {
             let known = self.known(tag.0, &delivery.queue, &(delivery.at..=at));
-            // Of one that saw the declare its arguments count.
-            let counting = if self.sees(tag.0, &delivery.queue) {
-                1
-            } else {
-                2
-            };
-            let mut timeouts = known.iter().flat_map(|known| &known.timeouts[..counting]);
-            let first = (*timeouts.next()?)?;
-            timeouts.try_fold(first, |most, timeout| timeout.map(|of| of.max(most)))
+            // A session that saw the declare goes by the arguments of the queue, which come first.
+            let counting = 2 - usize::from(self.sees(tag.0, &delivery.queue));
+            let timeouts = known.iter().flat_map(|known| &known.timeouts[..counting]);
+            let timeouts: Option<Vec<u32>> = timeouts.copied().collect();
+            timeouts?.into_iter().max()
         };
         let mut held = self.delivered.iter().filter(|(tag, delivery)| {
             let is_due = |most: u32| {

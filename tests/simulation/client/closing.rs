@@ -1,4 +1,4 @@
-//! How it closes a channel or its connection, or has the broker close one.
+//! How a client closes a channel or its connection, or makes the broker close one.
 
 use fastrand::Rng;
 

@@ -84,7 +84,7 @@ pub(super) struct Declares {
     open: bool,
     /// The queue of the last answered question, until its command continues.
     answered: Option<ShortStr>,
-    /// Most connections learn nothing.
+    /// Boxed: most connections learn nothing.
     learned: Option<Box<Learned>>,
 }
 
