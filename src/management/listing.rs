@@ -18,13 +18,14 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
+use crate::alteration::Order;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::method::QueueDeclare;
 use crate::amqp::table::{ArrayBuilder, TableBuilder};
 use crate::machine::{Limit, Mono};
 use crate::net::clock::{Clock, SystemClock};
 use crate::net::question::Question;
-use crate::objects::{Names, QueueType};
+use crate::objects::{Names, OwnObject, QueueType};
 use crate::registry::catalogue::fact::Source;
 use crate::registry::catalogue::{self, Catalogue, Report};
 use crate::registry::{Declared, Form};
@@ -51,6 +52,14 @@ pub(super) struct Learner {
     pub(super) vhost: Vhost,
     pub(super) names: Names,
     pub(super) catalogue: Catalogue,
+}
+
+/// What a list has told, apart from what the catalogue knows now.
+#[derive(Debug)]
+pub(super) struct Learned {
+    /// False: more queues than the catalogue keeps.
+    pub(super) is_whole: bool,
+    pub(super) orders: Vec<Order>,
 }
 
 /// For a queue that runs on no node, RabbitMQ shows little but its arguments.
@@ -90,10 +99,11 @@ impl Listing {
             let listed = self.list().await;
             let answered = listed.is_ok();
             match listed {
-                Ok(()) => {
+                Ok(orders) => {
                     if said.take().is_some() {
                         info!(%vhost, "the queues of the vhost can be listed again");
                     }
+                    self.attend(orders).await;
                 }
                 Err(error) => {
                     let error = error.to_string();
@@ -109,7 +119,9 @@ impl Listing {
         }
     }
 
-    pub(super) async fn list(&self) -> Result<(), NoAnswer> {
+    /// Returns the orders of alterations. Not all of them are bound where the watchdog looks: a
+    /// proxy may end in between.
+    pub(super) async fn list(&self) -> Result<Vec<Order>, NoAnswer> {
         let Management {
             api,
             metrics,
@@ -126,12 +138,21 @@ impl Listing {
             let read = move |json| learner.learn_all(json, at);
             api.get_in_pieces(path, read).await
         });
-        let is_whole = listed.await;
-        metrics.management(is_whole.is_ok());
-        if !is_whole? {
+        let listed = listed.await;
+        metrics.management(listed.is_ok());
+        let Learned { is_whole, orders } = listed?;
+        if !is_whole {
             metrics.limit_met(Limit::ListedQueues);
         }
-        Ok(())
+        Ok(orders)
+    }
+
+    async fn attend(&self, orders: Vec<Order>) {
+        for order in orders {
+            if let Some(alterations) = self.management.alterations.get() {
+                alterations.attend(&self.learner.vhost, order).await;
+            }
+        }
     }
 
     async fn learn_default_type(&self, api: &mut Connection) -> Result<(), NoAnswer> {
@@ -185,22 +206,33 @@ impl Listing {
 // === impl Learner ===
 
 impl Learner {
-    /// `at`: when the list was requested. False: more queues than the catalogue keeps.
-    pub(super) fn learn_all(&self, json: impl Read, at: Mono) -> serde_json::Result<bool> {
+    /// `at`: when the list was requested.
+    pub(super) fn learn_all(&self, json: impl Read, at: Mono) -> serde_json::Result<Learned> {
         let mut list = serde_json::Deserializer::from_reader(BufReader::new(json));
-        let mut left = catalogue::MOST;
-        let each = Each(|listed| {
+        let (mut left, mut orders) = (catalogue::MOST, Vec::new());
+        let each = Each(|listed: Listed| {
             if left == 0 {
                 return false;
+            }
+            if let Some(OwnObject::Order(_)) = self.names.parse(listed.name.as_bytes()) {
+                orders.extend(Order::of_arguments(&listed.arguments));
             }
             self.learn(&listed, at);
             left -= 1;
             true
         });
-        match list.deserialize_seq(each).and_then(|()| list.end()) {
-            Err(_) if left == 0 => return Ok(false),
-            read => read?,
+        let is_whole = match list.deserialize_seq(each).and_then(|()| list.end()) {
+            Err(_) if left == 0 => false,
+            read => read.map(|()| true)?,
+        };
+        if is_whole {
+            self.doubt_the_others(at);
         }
+        Ok(Learned { is_whole, orders })
+    }
+
+    /// A list that was requested then tells of all queues.
+    fn doubt_the_others(&self, at: Mono) {
         let mut missing = Vec::new();
         self.catalogue.each(|vhost, queue, known| {
             let of_others = |declared: &catalogue::fact::Fact<Arc<Declared>>| {
@@ -213,7 +245,6 @@ impl Learner {
         for queue in missing {
             self.catalogue.doubt(&self.vhost, &queue);
         }
-        Ok(true)
     }
 
     /// Skips exclusive queues, which only their connection can use, and the proxy's own.

@@ -112,7 +112,10 @@ impl Api {
         Ok(OwnQueues {
             delays: read_all(&listed, names),
             conditions: conditions.collect(),
-            orders: ordered.iter().filter_map(Order::of_queue).collect(),
+            orders: ordered
+                .iter()
+                .filter_map(|listed| Order::of_arguments(&listed.arguments))
+                .collect(),
         })
     }
 }

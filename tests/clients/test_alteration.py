@@ -1,5 +1,6 @@
 """Queues that are made anew with other arguments while their clients stay connected."""
 
+import json
 import threading
 import time
 
@@ -173,10 +174,14 @@ def test_what_cannot_become_a_quorum_queue(altering):
         until(lambda: words in altered(own, name, "--type", "quorum", code=1), words, pause=0.5)
 
 
+def names(own):
+    """All queues of the vhost."""
+    return [queue["name"] for queue in asked(own.via, f"queues/{quoted(own.via.vhost)}?disable_stats=true&columns=name")]
+
+
 def left(own):
     """What an alteration needs, and takes away."""
-    names = [queue["name"] for queue in asked(own.via, f"queues/{quoted(own.via.vhost)}?disable_stats=true&columns=name")]
-    return [name for name in names if ".altering/" in name or ".trial/" in name or ".claim/" in name]
+    return [name for name in names(own) if ".altering/" in name or ".trial/" in name or ".claim/" in name]
 
 
 def test_a_queue_that_is_at_work_stays_as_it_is(altering):
@@ -233,6 +238,22 @@ def test_a_proxy_that_is_killed_meanwhile_leaves_a_queue(altering):
         message = own.get(name)
         assert message.body == b"%d" % number
         own.channel.basic_ack(message.method.delivery_tag)
+
+
+def test_a_proxy_that_is_killed_before_it_has_begun_changes_nothing(altering):
+    """Between the declare of the order and its binding."""
+    own = altering
+    order = {"queue": own.name("gone"), "durable": True, "quorum": False, "old": {}, "new": {}, "bindings": []}
+    arguments = {"x-queue-type": "quorum", "x-dlx-proxy-order": json.dumps(order)}
+    own.channel.connection.close()
+    own.proxy.kill()
+    with own.via.direct.channel() as channel:
+        channel.queue_declare(f"{PREFIX}.altering/{order['queue']}", durable=True, arguments=arguments)
+    assert left(own)
+    own.restart(management_url=management(own.via))
+    own.channel
+    until(lambda: not left(own), lambda: left(own))
+    assert order["queue"] not in names(own)
 
 
 def test_an_alarm_ends_the_attempts(altering):

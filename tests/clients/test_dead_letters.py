@@ -197,6 +197,8 @@ def test_what_others_hold_is_missed_by_a_word_and_an_exit_code(own):
         assert (answer["stopped"], answer["scanned"]) == ("others", 15), answer
         held = "dlx-proxy: A consumer takes messages from this queue. Those that it holds are not shown."
         for what in ("export", "list", "groups"):
+            consumers = lambda: own.channel.queue_declare(queue, passive=True).method.consumer_count
+            until(lambda: consumers() == 1, consumers)  # the broker removes the consumers of whoever looked before in its own time
             code, _, said = command(own, what, queue)
             assert code == 3 and held in said.splitlines(), (what, code, said)
     alone = own.queue("alone", single_active=True)

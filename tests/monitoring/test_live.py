@@ -41,7 +41,7 @@ def test_nothing_fires_while_all_is_well(scene):
     until(lambda: scene.prometheus.looks() >= now + 12, "a few more looks")
     assert begun < now
     ever = scene.prometheus.query("count by (alertname, instance, vhost, node, cause, limit, link) (last_over_time(ALERTS{alertstate='firing'}[5m]))")
-    assert ever == [], ever
+    assert ever == [], (ever, [scene.members[labels["vhost"]].proxy.text()[-5000:] for labels, _ in ever if "vhost" in labels])
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

@@ -144,7 +144,7 @@ enum State {
     Claiming,
     /// What other proxies say comes into the claim.
     Listening,
-    /// Whether an order is still there.
+    /// Whether an order is still there, and bound: a message that leads to it does not come back.
     Finding,
     Recording,
     /// The order is bound where other proxies look.
@@ -380,6 +380,10 @@ impl Linked for Alteration {
                 | MethodId::QUEUE_BIND_OK
                 | MethodId::QUEUE_UNBIND_OK,
             ) => self.done(now, fx),
+            // Its binding is missing: whoever wrote it down ended before anything was changed.
+            Some(MethodId::BASIC_RETURN) if self.state == State::Finding => {
+                self.fail(Failure::Finished, now, fx);
+            }
             _ => {}
         }
         if frame.channel == CLAIM

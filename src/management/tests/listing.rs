@@ -52,7 +52,7 @@ fn queues_of_real_nodes_come_into_the_catalogue() {
     for answer in QUEUES {
         let learner = learner();
         let learned = learner.learn_all(answer.as_bytes(), Mono(1));
-        assert!(learned.expect("JSON"));
+        assert!(learned.expect("JSON").is_whole);
         let quorum = (QueueType::Quorum, source, to("dlx", None));
         assert_eq!(known(&learner, "a/b%20 ü"), Some(quorum));
         let classic = (QueueType::Classic, source, to("", Some("dead")));

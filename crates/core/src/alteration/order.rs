@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::table::TableBuilder;
-use crate::registry::adoption::ListedQueue;
 use crate::registry::reach::Reach;
 
 use super::ORDER;
@@ -65,9 +64,9 @@ impl Order {
         }
     }
 
-    /// That a queue has for another one.
-    pub fn of_queue(listed: &ListedQueue) -> Option<Order> {
-        let order = listed.arguments.get(str::from_utf8(ORDER).ok()?)?;
+    /// That a queue has in its arguments, for another one.
+    pub fn of_arguments(listed: &Value) -> Option<Order> {
+        let order = listed.get(str::from_utf8(ORDER).ok()?)?;
         Order::read(order.as_str()?)
     }
 

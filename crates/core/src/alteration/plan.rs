@@ -227,7 +227,8 @@ fn is_plain(value: &Value) -> bool {
 pub fn left_behind(queue: &str, seen: &Seen, names: &Names) -> Option<Order> {
     let place = place(names, queue)?;
     let mut queues = seen.queues.iter();
-    Order::of_queue(queues.find(|listed| listed.name.as_bytes() == &*place)?)
+    let listed = queues.find(|listed| listed.name.as_bytes() == &*place)?;
+    Order::of_arguments(&listed.arguments)
 }
 
 fn arguments(listed: &Value) -> Arguments {

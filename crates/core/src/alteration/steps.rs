@@ -1,5 +1,8 @@
 //! What is asked of the broker in each state.
 
+use bytes::Bytes;
+
+use crate::amqp::content::Content;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Consume, MethodId, QueueDeclare};
 use crate::amqp::reply;
@@ -113,7 +116,17 @@ impl Alteration {
             }
             State::Claiming => self.declare(&self.claim(), QueueDeclare::EXCLUSIVE, &[], fx),
             State::Listening => consume(self.channel, &self.claim(), TAG, Consume::NO_ACK, &[], fx),
-            State::Finding => self.declare(&self.place(), QueueDeclare::PASSIVE, &[], fx),
+            State::Finding => {
+                let place = self.place();
+                let out = fx.broker.build(&[]);
+                reply::publish(out, self.channel, self.settings.names.delay(), &place, true);
+                let nothing = Content {
+                    properties: Bytes::from_static(&[0, 0]),
+                    body: Bytes::new(),
+                };
+                nothing.put(out, self.channel, self.link.frame_max());
+                self.declare(&place, QueueDeclare::PASSIVE, &[], fx);
+            }
             State::Comparing | State::Declaring { old: true } => {
                 self.declare_as(queue, &order.old, fx);
             }
