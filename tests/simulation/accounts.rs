@@ -14,6 +14,7 @@ mod deliveries;
 mod duties;
 mod going_on;
 pub(crate) mod history;
+mod ids;
 mod lives;
 mod overdue;
 mod redrives;
@@ -43,6 +44,7 @@ use deaths::Deaths;
 use declares::Declares;
 use duties::Duty;
 use history::History;
+use ids::Ids;
 use redrives::{died_in, mark};
 use retries::counts;
 pub(crate) use retries::millis;
@@ -91,6 +93,7 @@ pub(crate) struct Accounts {
     /// Deliveries for which clients asked for more time.
     asked: BTreeMap<(Conn, u16), VecDeque<MoreTime>>,
     deaths: Deaths,
+    ids: Ids,
     /// Publications of the proxies that have no confirm.
     flying: BTreeMap<Tag, (Bytes, Duty)>,
     /// Proxies said that they dropped so many by a rule: cycles, and what the operator wants dropped.
@@ -301,6 +304,12 @@ impl Accounts {
             ..Copy::default()
         };
         if matches!(self.whose.get(&tag.0), Some(Whose::Client(_))) {
+            if ids::id_of(content).is_some() {
+                return Err(format!(
+                    "a client's {} has an id",
+                    String::from_utf8_lossy(&body)
+                ));
+            }
             self.count.messages += 1;
             self.count.carbon += into.len().saturating_sub(1);
             self.unanswered.insert(tag, body.clone());
@@ -327,7 +336,10 @@ impl Accounts {
         let of = (body, Duty::of(content, exchange, key, parked));
         self.count.died_again += another_life;
         self.hear_of_overdue(&of, parked, at);
-        self.deaths.get(&of)?;
+        let heard = self.deaths.get(&of)?.heard;
+        if let Some(id) = ids::id_of(content) {
+            self.ids.published(&of, id, heard)?;
+        }
         match &of.1 {
             Duty::Leaves(stay) | Duty::Returns(stay) if stay.is_nowhere() => {
                 self.check_delayed(&of, key, (content, parked), at)?;

@@ -50,6 +50,7 @@ pub(crate) struct Settings {
     pub parked_retry: Duration,
     pub intake_quiet: Duration,
     pub nack_retries: u32,
+    pub stamp: bool,
     /// Batches that wait for the publisher.
     pub publisher_inbox: usize,
 }
@@ -93,6 +94,7 @@ impl Settings {
             // By a clone: the worlds of seeds that are known stay as they are.
             intake_quiet: Duration::from_secs([0, 5, 60][rng.clone().usize(..3)]),
             nack_retries: rng.u32(..4),
+            stamp: rng.clone().bool(),
             publisher_inbox: [1, 2, 1024][rng.usize(..3)],
         }
     }
@@ -228,6 +230,7 @@ impl Settings {
         static DEFAULT: LazyLock<Limits> = LazyLock::new(|| Config::default().reloadable.limits);
         Limits {
             nack_retries: self.nack_retries,
+            stamp: self.stamp,
             retry_for: self.retry_for,
             parked_retry: self.parked_retry,
             intake_quiet: self.intake_quiet,

@@ -1,0 +1,67 @@
+//! Ids of copies (docs/reference/dead-letters.md, "Copies of one message"): what a proxy publishes once more has the id that it had, and no two
+//! messages have the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::codec::frame::Frame;
+use super::super::codec::value::{Bytes, Value};
+use super::duties::Duty;
+
+#[derive(Default)]
+pub(super) struct Ids {
+    /// Whose each of them is.
+    bodies: BTreeMap<Bytes, Bytes>,
+    /// By message, and by what was done with it.
+    given: BTreeMap<(Bytes, Duty), BTreeSet<Bytes>>,
+}
+
+/// Nothing: proxies do not stamp.
+pub(super) fn id_of(content: &Frame) -> Option<&Bytes> {
+    match content.headers()?.get("x-copy-id")? {
+        Value::Text(id) => Some(id),
+        _ => None,
+    }
+}
+
+// === impl Ids ===
+
+impl Ids {
+    /// A proxy publishes that. `heard`: so often it was to be done.
+    ///
+    /// # Errors
+    /// It has the id of another message, or a new one where it has one.
+    pub(super) fn published(
+        &mut self,
+        of: &(Bytes, Duty),
+        id: &Bytes,
+        heard: usize,
+    ) -> Result<(), String> {
+        let (body, duty) = of;
+        let text = String::from_utf8_lossy;
+        let is_new = !self.bodies.contains_key(id);
+        let whose = self.bodies.entry(id.clone()).or_insert(body.clone());
+        if whose != body {
+            let whose = text(whose);
+            return Err(format!("{} has the id of {whose}", text(body)));
+        }
+        let given = self.given.entry(of.clone()).or_default();
+        given.insert(id.clone());
+        let ids = given.len();
+        if ids > heard {
+            let body = text(body);
+            return Err(format!("{body}, {duty}: {ids} ids, heard of {heard} times"));
+        }
+        let keeps = match duty {
+            Duty::Redriven(_) => true,
+            Duty::Returns(stay) => {
+                let left = (body.clone(), Duty::Leaves(stay.clone()));
+                self.given.contains_key(&left)
+            }
+            Duty::Dies(_) | Duty::Leaves(_) => false,
+        };
+        match keeps && is_new {
+            true => Err(format!("{}, {duty}: it has a new id", text(body))),
+            false => Ok(()),
+        }
+    }
+}
