@@ -30,11 +30,7 @@ pub(crate) fn run(lab: &Lab<'_>, way: Way) -> anyhow::Result<Figures> {
         // `make bench` runs without it: it costs the broker what no other scene should measure.
         return Ok(Vec::new());
     };
-    let (login, host) = api
-        .trim_start_matches("http://")
-        .split_once('@')
-        .context("no login")?;
-    let port: u16 = host.rsplit(':').next().context("no port")?.parse()?;
+    let (login, port) = parts(api)?;
     let requests = Arc::new(AtomicU64::new(0));
     let counter = forwarder(port, &requests)?;
     let proxies = start(lab, count, format!("http://{login}@127.0.0.1:{counter}"))?;
@@ -56,8 +52,7 @@ pub(crate) fn run(lab: &Lab<'_>, way: Way) -> anyhow::Result<Figures> {
     for process in proxies.iter().filter_map(|proxy| proxy.process.as_ref()) {
         of_proxies += process.memory()?;
     }
-    let login = format!("Authorization: Basic {}\r\n", BASE64_STANDARD.encode(login));
-    let answer = ask(port, "GET", "/api/overview", &login)?;
+    let answer = ask(port, "GET", "/api/overview", &authorization(login))?;
     let (_, body) = answer.split_once("\r\n\r\n").context("no HTTP")?;
     let totals = &serde_json::from_str::<Value>(body)?["object_totals"];
     let total = |name: &str| totals[name].as_f64().unwrap_or(f64::NAN);
@@ -75,6 +70,21 @@ pub(crate) fn run(lab: &Lab<'_>, way: Way) -> anyhow::Result<Figures> {
         (Figure::ProxyMemory, of_proxies / MIB / count as f64),
         (Figure::ProxyShare, share(0) / count as f64),
     ])
+}
+
+/// Login and port of a management API.
+pub(crate) fn parts(api: &str) -> anyhow::Result<(&str, u16)> {
+    let (login, host) = api
+        .trim_start_matches("http://")
+        .split_once('@')
+        .context("no login")?;
+    let port = host.rsplit(':').next().context("no port")?;
+    Ok((login, port.parse()?))
+}
+
+/// A header with its line end.
+pub(crate) fn authorization(login: &str) -> String {
+    format!("Authorization: Basic {}\r\n", BASE64_STANDARD.encode(login))
 }
 
 fn start(lab: &Lab<'_>, count: u64, api: String) -> anyhow::Result<Vec<Route>> {

@@ -7,8 +7,9 @@
 //! `cargo bench --bench load -- WORD…`: only scenes whose name contains a word, as in `part: scene` (`latency`, `flood`, `: nack`, …).
 //! Environment: `DLX_TEST_BROKERS`, `BENCH_BROKER` (a version, `oldest`, `newest`), `BENCH_SMALL`, `BENCH_ROUNDS`, `BENCH_PAGE` (a file for the tables),
 //! `BENCH_HAPROXY_NBTHREAD`, `DLX_TEST_PROXY`, `DLX_PROXY_MODE`; `BENCH_MESSAGES` of a redrive, `BENCH_CONNECTIONS`, `BENCH_WAITING` retries,
-//! `BENCH_PROXIES` of a fleet; `BENCH_OLD`: the binary of another revision, which is compared with this one and nothing else.
+//! `BENCH_PROXIES` of a fleet, `BENCH_ALTERATIONS`; `BENCH_OLD`: the binary of another revision, which is compared with this one and nothing else.
 
+mod alterations;
 #[path = "../../tests/support/calls.rs"]
 #[expect(dead_code, reason = "tests need more of it")]
 mod calls;
@@ -57,12 +58,12 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let labs = brokers.map(|broker| Lab::start(settings, broker));
     let labs = labs.collect::<anyhow::Result<Vec<_>>>()?;
     let mut page = Page::new(&labs)?;
-    // The management API costs the broker what no other scene should measure: the fleet has a run of its own.
+    // The management API costs the broker what no other scene should measure: what needs it has a run of its own.
     let managed = settings
         .brokers
         .iter()
         .any(|broker| broker.management.is_some());
-    let wanted = |part: &&Part| managed == (part.ways == scenes::FLEETS) || settings.small;
+    let wanted = |part: &&Part| managed == part.is_managed() || settings.small;
     for part in PARTS.iter().filter(wanted) {
         if let Some(table) = measure(part, &labs)? {
             page.add(part.title, part.words, &table);

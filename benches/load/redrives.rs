@@ -226,7 +226,12 @@ fn vhost(lab: &Lab<'_>) -> String {
 }
 
 /// The body of an answer of the admin port.
-fn ask(lab: &Lab<'_>, proxy: &Process, method: &str, page: &str) -> anyhow::Result<String> {
+pub(crate) fn ask(
+    lab: &Lab<'_>,
+    proxy: &Process,
+    method: &str,
+    page: &str,
+) -> anyhow::Result<String> {
     let broker = &lab.broker.address;
     let login = BASE64_STANDARD.encode(format!("{}:{}", broker.user, broker.password));
     let headers = format!("Authorization: Basic {login}\r\nX-Dlx-Proxy-Request: 1\r\n");

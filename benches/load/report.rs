@@ -22,6 +22,10 @@ pub(crate) enum Figure {
     Each,
     Memory,
     Peak,
+    /// Of alterations.
+    Tries,
+    Done,
+    Pause,
     /// Of a fleet.
     Connections,
     Channels,
@@ -145,6 +149,9 @@ impl fmt::Display for Figure {
             Figure::Each => "memory of each, KiB",
             Figure::Memory => "memory, MiB",
             Figure::Peak => "memory at most, MiB",
+            Figure::Tries => "tries",
+            Figure::Done => "altered",
+            Figure::Pause => "clients wait at most, ms",
             Figure::Connections => "connections",
             Figure::Channels => "channels",
             Figure::Queues => "queues",

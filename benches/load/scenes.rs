@@ -2,6 +2,7 @@
 //!
 //! A part is a table, and a scene its rows. The last way is judged, by its ratio to `base`.
 
+use crate::alterations;
 use crate::connections;
 use crate::deaths::{Cause, DEATHS, Deaths, Retries};
 use crate::fleet;
@@ -45,6 +46,7 @@ pub(crate) enum Load {
     /// By this way; the columns say how many connections.
     Busy(Way),
     Fleet,
+    Alterations,
 }
 
 type Bars = &'static [(Figure, Bar)];
@@ -66,6 +68,13 @@ const HOPS: Bars = &[(Rate, Least(0.9)), (BrokerCpu, NO), (Cpu, NO)];
 const LATE: Bars = &[(P50, NO), (P99, NO), (Cpu, NO)];
 const MOVED: Bars = &[(Rate, Least(0.9)), (BrokerCpu, NO), (Peak, NO)];
 const FLAT: Bars = &[(Cpu, Most(1.3)), (P50, NO), (P99, NO)];
+const ALTERED: Bars = &[
+    (Tries, NO),
+    (Done, NO),
+    (Pause, UpTo(1_000.0)),
+    (Longest, NO),
+    (Rate, NO),
+];
 const FLEET: Bars = &[
     (Connections, NO),
     (Channels, NO),
@@ -87,7 +96,7 @@ const CONNECTIONS: &[Way] = &[
     Way::Count(8_000),
 ];
 /// Proxies in front of one broker.
-pub(crate) const FLEETS: &[Way] = &[
+const FLEETS: &[Way] = &[
     Way::Count(1),
     Way::Count(10),
     Way::Count(50),
@@ -324,7 +333,28 @@ pub(crate) const PARTS: &[Part] = &[
         base: Way::Count(1),
         scenes: &[single("fleet", Load::Fleet, FLEET)],
     },
+    Part {
+        title: "A queue that is altered in use",
+        words: "Two proxies carry 5,000 messages a second to ten consumers of one classic queue. Meanwhile the queue is altered again and again.\n\
+                A run fails if a message is lost, comes twice, or comes out of order.",
+        ways: &[Way::Proxy],
+        base: Way::Proxy,
+        scenes: &[Scene {
+            rounds: Some(1),
+            ..scene("alter", Load::Alterations, ALTERED)
+        }],
+    },
 ];
+
+// === impl Part ===
+
+impl Part {
+    /// Whether its proxies ask the management API.
+    pub(crate) fn is_managed(&self) -> bool {
+        let mut loads = self.scenes.iter().map(|scene| scene.load);
+        loads.any(|load| matches!(load, Load::Fleet | Load::Alterations))
+    }
+}
 
 // === impl Scene ===
 
@@ -350,6 +380,7 @@ impl Load {
             Load::Waiting => connections::waiting(lab, way),
             Load::Busy(by) => connections::busy(lab, by, way),
             Load::Fleet => fleet::run(lab, way),
+            Load::Alterations => alterations::run(lab),
         }
     }
 }

@@ -90,6 +90,8 @@ pub(crate) struct Scale {
     pub(crate) waiting: u64,
     /// Proxies in front of one broker, at most.
     pub(crate) proxies: u64,
+    /// Times that a queue is altered.
+    pub(crate) alterations: u64,
 }
 
 const FULL: Scale = Scale {
@@ -101,6 +103,7 @@ const FULL: Scale = Scale {
     connections: 8_000,
     waiting: 50_000,
     proxies: 200,
+    alterations: 10,
 };
 
 const SMALL: Scale = Scale {
@@ -112,6 +115,7 @@ const SMALL: Scale = Scale {
     connections: 50,
     waiting: 500,
     proxies: 3,
+    alterations: 2,
 };
 
 // === impl Settings ===
@@ -132,6 +136,7 @@ impl Settings {
         scale.connections = number("BENCH_CONNECTIONS", scale.connections)?;
         scale.waiting = number("BENCH_WAITING", scale.waiting)?;
         scale.proxies = number("BENCH_PROXIES", scale.proxies)?;
+        scale.alterations = number("BENCH_ALTERATIONS", scale.alterations)?;
         Ok(Settings {
             brokers: brokers()?,
             // Cargo builds it beside every bench, in the same profile.

@@ -32,6 +32,22 @@ def test_one_message_is_taken_back_and_its_neighbours_live(scene, kind):
     assert [scene.depth(queue) for queue in (slow, other)] == [0, 0], "all of it is acked"
 
 
+def test_a_verdict_gives_more_time(scene):
+    """To its own delivery alone, however long its neighbour is held."""
+    slow = scene.queue("slow", dlx="", ack_timeout=TIMEOUT)
+    late = scene.via.proxy.event("settled_late")
+    scene.fill(slow, [b"long", b"short"])
+    long, short = (scene.get(slow).method.delivery_tag for _ in range(2))
+    scene.channel.queue_unbind(slow, "dlx-proxy.verdict", str(long), {"extend-ms": 600_000})
+    scene.has(slow, 1)
+    again = scene.get(slow)
+    assert (again.body, again.method.redelivered) == (b"short", True)
+    scene.channel.basic_ack(again.method.delivery_tag, multiple=True)
+    until(lambda: scene.via.proxy.event("settled_late") == late + 1, "the first delivery of the short one was late")
+    scene.channel.close()
+    assert scene.depth(slow) == 0 and short > long, "the long one is acked"
+
+
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_at_the_limit_it_dies(scene, kind):
     """On a quorum queue the broker counts; elsewhere the dead letter says why, too."""
