@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::alteration::Order;
@@ -29,6 +30,9 @@ use super::{AT_MOST, Management, Pause};
 /// A policy that bounds a queue is reported within 30 s, and 200 proxies take less than a tenth of
 /// a core.
 const EVERY: Duration = Duration::from_secs(20);
+/// After an alteration: an operator who alters many queues does not wait 20 s for each.
+const SOON: Duration = Duration::from_secs(2);
+const LATELY: Duration = Duration::from_secs(60);
 
 pub(super) struct Watch {
     management: Management,
@@ -41,6 +45,7 @@ pub(super) struct Watch {
     is_blind: bool,
     /// Takes part in an alteration of another proxy.
     attending: Option<JoinHandle<()>>,
+    attended: Option<Instant>,
 }
 
 impl Management {
@@ -92,6 +97,7 @@ impl Watch {
             last: BTreeMap::new(),
             is_blind: false,
             attending: None,
+            attended: None,
         }
     }
 
@@ -99,6 +105,11 @@ impl Watch {
         let mut pause = Pause::new(EVERY, AT_MOST);
         loop {
             let answered = self.look().await;
+            let lately = |at: Instant| at.elapsed() < LATELY;
+            pause.usual = match self.attended.is_some_and(lately) {
+                true => SOON,
+                false => EVERY,
+            };
             pause.sleep(answered).await;
         }
     }
@@ -164,6 +175,7 @@ impl Watch {
             && let Some(order) = orders.into_iter().next()
             && let Some(alterations) = self.management.alterations.get().cloned()
         {
+            self.attended = Some(Instant::now());
             let vhost = self.vhost.clone();
             let attending = async move { alterations.attend(&vhost, order).await };
             self.attending = Some(tokio::spawn(attending));

@@ -130,9 +130,21 @@ impl Page<'_, '_> {
             let held = of.delivered.until(now.wall).saturating_sub(waits);
             let long = waits >= facts.kept_for(queue)
                 && facts.counts(queue, &of.content.properties) != Counts::Near;
+            let asked = of.asked;
             match facts.decide((tag, of), held, now).filter(|_| !long) {
-                None => self.return_kept(tag),
-                Some(Disposal::Publish(mut publication) | Disposal::Retry(mut publication)) => {
+                // Of a client's reject no cycle is made.
+                None | Some(Disposal::Drop(_)) => self.return_kept(tag),
+                // A wait is over, and what was found out says that it never was the proxy's.
+                Some(Disposal::LeaveToBroker(cause)) => {
+                    if let Decision::Forward = self.leave_unsettled(tag, asked, cause) {
+                        self.let_go(tag, !rejected);
+                    }
+                }
+                Some(
+                    Disposal::Publish(mut publication)
+                    | Disposal::Park(mut publication, _)
+                    | Disposal::Retry(mut publication),
+                ) => {
                     let properties = &mut publication.content.properties;
                     let own_user = &facts.settings.user;
                     if hide_user && let Some(hidden) = proof::prove(properties, own_user, None) {
@@ -141,7 +153,6 @@ impl Page<'_, '_> {
                     self.publish(tag, publication);
                     self.state.unacked.kept_goes(tag);
                 }
-                Some(Disposal::Park(..) | Disposal::Drop(_) | Disposal::LeaveToBroker(_)) => {}
             }
         }
         true
