@@ -338,7 +338,7 @@ impl Accounts {
         self.hear_of_overdue(&of, parked, at);
         let heard = self.deaths.get(&of)?.heard;
         if let Some(id) = ids::id_of(content) {
-            self.ids.published(&of, id, heard)?;
+            self.ids.published(tag, &of, (id, parked), heard)?;
         }
         match &of.1 {
             Duty::Leaves(stay) | Duty::Returns(stay) if stay.is_nowhere() => {
@@ -407,6 +407,7 @@ impl Accounts {
         let Some(of) = self.flying.remove(&tag) else {
             return Ok(());
         };
+        self.ids.answered(tag, &of, nacked);
         if nacked {
             // Of several queues some may have taken it.
             self.faults.push(at);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::codec::frame::Frame;
 use super::super::codec::value::{Bytes, Value};
+use super::Tag;
 use super::duties::Duty;
 
 #[derive(Default)]
@@ -13,6 +14,8 @@ pub(super) struct Ids {
     bodies: BTreeMap<Bytes, Bytes>,
     /// By message, and by what was done with it.
     given: BTreeMap<(Bytes, Duty), BTreeSet<Bytes>>,
+    /// Of publications without a confirm.
+    open: BTreeMap<Tag, Bytes>,
 }
 
 /// Nothing: proxies do not stamp.
@@ -32,10 +35,12 @@ impl Ids {
     /// It has the id of another message, or a new one where it has one.
     pub(super) fn published(
         &mut self,
+        tag: Tag,
         of: &(Bytes, Duty),
-        id: &Bytes,
+        (id, parked): (&Bytes, bool),
         heard: usize,
     ) -> Result<(), String> {
+        self.open.insert(tag, id.clone());
         let (body, duty) = of;
         let text = String::from_utf8_lossy;
         let is_new = !self.bodies.contains_key(id);
@@ -43,6 +48,9 @@ impl Ids {
         if whose != body {
             let whose = text(whose);
             return Err(format!("{} has the id of {whose}", text(body)));
+        }
+        if parked {
+            return Ok(());
         }
         let given = self.given.entry(of.clone()).or_default();
         given.insert(id.clone());
@@ -62,6 +70,15 @@ impl Ids {
         match keeps && is_new {
             true => Err(format!("{}, {duty}: it has a new id", text(body))),
             false => Ok(()),
+        }
+    }
+
+    /// What no queue has taken may have another one the next time.
+    pub(super) fn answered(&mut self, tag: Tag, of: &(Bytes, Duty), nacked: bool) {
+        if let Some(id) = self.open.remove(&tag).filter(|_| nacked)
+            && let Some(given) = self.given.get_mut(of)
+        {
+            given.remove(&id);
         }
     }
 }

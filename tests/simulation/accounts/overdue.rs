@@ -77,19 +77,17 @@ impl Accounts {
         // It may be of an earlier delivery of that message, whose connection is dead: only sessions know that.
         let mut all: Vec<_> = self.delivered.iter().filter_map(may_be).collect();
         all.sort_unstable_by_key(|(since, ..)| *since);
-        let Some((since, tag, (mark, when))) = all.pop() else {
-            return;
-        };
-        let earlier = all.into_iter().map(|(.., (_, when))| when);
-        let when = earlier.fold(when, When::or);
-        if is_asked_for {
-            return self.deaths.comes_otherwise(of, mark, when);
-        }
-        if let Some(delivery) = self.delivered.get_mut(&tag) {
+        if !is_asked_for
+            && let Some((since, tag, (mark, when))) = all.pop()
+            && let Some(delivery) = self.delivered.get_mut(&tag)
+        {
             delivery.is_taken_back = true;
-            let lap = (delivery.copy.by_itself + 1, delivery.copy.mark);
+            let lap = (delivery.copy.by_itself + 1, mark);
             self.count.overdue += 1;
             self.hear_of(&of.0, lap, vec![(of.1.clone(), when)], Some(since));
+        }
+        for (.., (mark, when)) in all {
+            self.deaths.comes_otherwise(of, mark, when);
         }
     }
 

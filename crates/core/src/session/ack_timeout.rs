@@ -37,11 +37,12 @@ impl Watch {
         self.at
     }
 
-    /// A delivery with this timeout.
-    pub(super) fn begin(&mut self, timeout: Duration, now: Mono) {
+    /// A delivery has this timeout. Returns when it ends.
+    pub(super) fn begin(&mut self, timeout: Duration, now: Mono) -> Mono {
         let due = now.after(timeout);
         self.at = Some(self.at.map_or(due, |at| at.min(due)));
         self.shortest = Some(self.shortest.map_or(timeout, |of| of.min(timeout)));
+        due
     }
 
     /// `next`: when the first of those that are left is due.

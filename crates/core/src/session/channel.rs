@@ -102,6 +102,7 @@ pub(super) struct Copying {
     pub bytes: usize,
     /// Set without a copy: how near the delivery is to a delivery limit.
     pub uncopied: Option<Counts>,
+    pub ack_timeout: Option<Duration>,
 }
 
 /// Counts facts about queues, and changes of policies.

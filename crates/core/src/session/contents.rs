@@ -6,7 +6,7 @@ use crate::amqp::content::{PREFIX, body_size};
 use crate::amqp::frame;
 use crate::amqp::properties::has_headers;
 use crate::dead_letter::private;
-use crate::machine::{Event, Leg, Limit};
+use crate::machine::{Event, Leg, Limit, Mono};
 
 use super::channel::{Channel, Copying};
 use super::facts::Facts;
@@ -96,7 +96,7 @@ impl Ledger {
     }
 
     /// Keeps the copy after the last frame.
-    pub(super) fn copied(&mut self, state: &mut Channel, settings: &Settings) {
+    pub(super) fn copied(&mut self, state: &mut Channel, settings: &Settings, now: Mono) {
         let ended = state.copying.take_if(|_| state.delivering.is_idle());
         let Some((copied, content)) = ended.map(|ended| ended.finish()) else {
             return;
@@ -106,12 +106,15 @@ impl Ledger {
             mut of,
             bytes,
             uncopied,
+            ack_timeout,
         } = copied;
         let mut unused = bytes;
         if let Some(content) = content {
             of.content = content;
             redelivered::before_retries(&mut of, &settings.names, &settings.user);
             let kept = of.bytes();
+            // From here on: however long a large one takes, its client has it now.
+            of.overdue_at = ack_timeout.map(|timeout| self.watch.begin(timeout, now));
             // What it was before its retries is never larger.
             if kept <= bytes && state.unacked.retain(tag, of) {
                 unused -= kept;

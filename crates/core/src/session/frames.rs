@@ -235,7 +235,7 @@ impl Session {
             if from == Leg::Broker
                 && let Some(state) = self.channels.get_mut(&channel)
             {
-                self.ledger.copied(state, &self.settings);
+                self.ledger.copied(state, &self.settings, turn.now.mono);
             }
             if from == Leg::Client && !self.open_publishes.is_empty() {
                 self.publish_complete(channel, turn);
@@ -378,7 +378,7 @@ impl Session {
         if let Some(bytes) = whole {
             state.transfer(from).body(bytes);
             if from == Leg::Broker {
-                self.ledger.copied(state, &self.settings);
+                self.ledger.copied(state, &self.settings, turn.now.mono);
             }
             if is_delayed {
                 self.publish_complete(channel, turn);

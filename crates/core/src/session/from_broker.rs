@@ -327,10 +327,8 @@ impl Session {
             && let Some(state) = self.channels.get_mut(&channel)
         {
             let mut copying = copying(said, consumer, turn.now.wall);
-            if let Some((timeout, copying)) = timeout.zip(copying.as_mut()) {
-                let now = turn.now.mono;
-                copying.of.overdue_at = Some(now.after(timeout));
-                self.ledger.watch.begin(timeout, now);
+            if let Some(copying) = &mut copying {
+                copying.ack_timeout = timeout;
             }
             state.copying = copying.map(|of| Box::new(Incoming::new(of)));
         }
@@ -375,5 +373,6 @@ fn copying(said: &Deliver<'_>, consumer: Consumer, delivered: Wall) -> Option<Co
         },
         bytes: 0,
         uncopied: None,
+        ack_timeout: None,
     })
 }
