@@ -105,7 +105,7 @@ coverage: setup ## which lines of the sessions and the dead-letter rules no test
 	tests/lab/coverage.sh
 bench: setup ## what the proxy costs, beside direct use, haproxy and a bare relay, on the oldest and the newest broker: 20 minutes; UPDATE=1 writes docs/performance.md
 	DLX_TEST_SCHEDULERS=$$(nproc) BENCH_PAGE=$(if $(UPDATE),$(CURDIR)/docs/performance.md) $(WITH_BROKERS) $(CARGO) bench --bench load
-bench-fleet: setup ## up to 200 proxies in front of one broker with its management API: the figures of docs/sizing.md
+bench-fleet: setup ## up to 200 proxies in front of one broker with its management API: the figures of docs/sizing.md; and a queue that is altered in use
 	BENCH_BROKER=newest $(WITH_BROKERS) --plugins rabbitmq_management $(CARGO) bench --bench load
 pairs: setup ## the proxy of another revision beside this one, in turns: OLD=REV, ROUNDS=10, SCENES="throughput nack"
 	OLD=$(OLD) ROUNDS=$(ROUNDS) SCENES="$(SCENES)" tests/lab/pairs.sh
