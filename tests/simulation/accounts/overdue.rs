@@ -69,7 +69,9 @@ impl Accounts {
         let death = self.deaths.find(of);
         let is_asked_for = death.is_some_and(|death| parked || death.published.len() < death.heard);
         let may_be = |(tag, delivery): (&Tag, &Delivery)| {
-            let open = delivery.copy.body == of.0 && !delivery.is_taken_back;
+            // What was refused is decided anew, by other rules perhaps.
+            let is_new = !delivery.is_taken_back || death.is_none();
+            let open = delivery.copy.body == of.0 && is_new;
             let duties = open.then(|| self.taken_back(*tag, delivery, at))?;
             let (_, when) = duties.iter().find(|(duty, _)| *duty == of.1)?;
             Some((delivery.at, *tag, (delivery.copy.mark, *when)))
@@ -124,11 +126,12 @@ impl Accounts {
         }
     }
 
-    /// What clients have held for too long since then, and have still. Only a session that knows of the timeout takes it back.
+    /// What clients have held for too long since then, and have still. Only a session that knows of the timeout takes it back. `idle`: since when its
+    /// client has done nothing, and so has all of it.
     pub(crate) fn is_held(
         &self,
         (since, at): (Micros, Micros),
-        is_there: impl Fn(Tag) -> bool,
+        idle: impl Fn(Tag) -> Option<Micros>,
     ) -> Option<String> {
         let most = |tag: Tag, delivery: &Delivery| {
             let known = self.known(tag.0, &delivery.queue, &(delivery.at..=at));
@@ -139,8 +142,8 @@ impl Accounts {
             timeouts?.into_iter().max()
         };
         let mut held = self.delivered.iter().filter(|(tag, delivery)| {
-            let is_due = |most: u32| {
-                let end = delivery.at + Micros::from(most) * 1000;
+            let is_due = |most: u32, whole: Micros| {
+                let end = delivery.at.max(whole) + Micros::from(most) * 1000;
                 end.max(delivery.extended.1) + Micros::from(most) * 1000 / 16 < since
             };
             let asks = self.asked.get(&(tag.0, tag.1));
@@ -149,7 +152,9 @@ impl Accounts {
             let mut words = words.take_while(|(of, _)| of.0 == tag.0);
             let silent = words.all(|(of, _)| !self.delivered.contains_key(of))
                 && asks.is_none_or(VecDeque::is_empty);
-            silent && is_there(**tag) && most(**tag, delivery).is_some_and(is_due)
+            let idle = silent.then(|| idle(**tag)).flatten();
+            let most = idle.zip(most(**tag, delivery));
+            most.is_some_and(|(idle, most)| is_due(most, idle))
         });
         let (tag, delivery) = held.next()?;
         let body = String::from_utf8_lossy(&delivery.copy.body);
