@@ -424,7 +424,6 @@ impl World {
             Action::Tick => self.broker.tick(self.millis()),
             Action::ClientWrites(at) => self.clients[at].write(most, &mut self.net),
             Action::ClientReads(at) => {
-                self.clients[at].busy_at = self.at; // a large delivery takes several
                 self.clients[at].read(most, self.at, &mut self.net, &self.plan)?;
                 self.compare(at)?;
             }

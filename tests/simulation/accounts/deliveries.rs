@@ -58,6 +58,7 @@ impl Accounts {
             counts,
             ttl: self.ttls.get(queue).copied(),
             seen: None,
+            whole: None,
         };
         self.delivered.insert(tag, delivery);
         if self.crashed.contains_key(&tag.0) {

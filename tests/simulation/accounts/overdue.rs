@@ -126,12 +126,11 @@ impl Accounts {
         }
     }
 
-    /// What clients have held for too long since then, and have still. Only a session that knows of the timeout takes it back. `idle`: since when its
-    /// client has done nothing, and so has all of it.
+    /// What clients have held for too long since then, and have still. Only a session that knows of the timeout takes it back.
     pub(crate) fn is_held(
         &self,
         (since, at): (Micros, Micros),
-        idle: impl Fn(Tag) -> Option<Micros>,
+        is_there: impl Fn(Tag) -> bool,
     ) -> Option<String> {
         let most = |tag: Tag, delivery: &Delivery| {
             let known = self.known(tag.0, &delivery.queue, &(delivery.at..=at));
@@ -142,8 +141,8 @@ impl Accounts {
             timeouts?.into_iter().max()
         };
         let mut held = self.delivered.iter().filter(|(tag, delivery)| {
-            let is_due = |most: u32, whole: Micros| {
-                let end = delivery.at.max(whole) + Micros::from(most) * 1000;
+            let is_due = |whole: Micros, most: u32| {
+                let end = whole + Micros::from(most) * 1000;
                 end.max(delivery.extended.1) + Micros::from(most) * 1000 / 16 < since
             };
             let asks = self.asked.get(&(tag.0, tag.1));
@@ -152,9 +151,8 @@ impl Accounts {
             let mut words = words.take_while(|(of, _)| of.0 == tag.0);
             let silent = words.all(|(of, _)| !self.delivered.contains_key(of))
                 && asks.is_none_or(VecDeque::is_empty);
-            let idle = silent.then(|| idle(**tag)).flatten();
-            let most = idle.zip(most(**tag, delivery));
-            most.is_some_and(|(idle, most)| is_due(most, idle))
+            let most = delivery.whole.zip(most(**tag, delivery));
+            silent && is_there(**tag) && most.is_some_and(|(whole, most)| is_due(whole, most))
         });
         let (tag, delivery) = held.next()?;
         let body = String::from_utf8_lossy(&delivery.copy.body);

@@ -90,7 +90,12 @@ impl Accounts {
     ///
     /// # Errors
     /// It is told of other deaths than there were.
-    pub(crate) fn saw(&mut self, conn: Conn, channel: u16, frame: &Frame) -> Result<(), String> {
+    pub(crate) fn saw(
+        &mut self,
+        (conn, channel): (Conn, u16),
+        frame: &Frame,
+        at: Micros,
+    ) -> Result<(), String> {
         let tag = (conn, channel, frame.number("delivery-tag"));
         let Some(delivery) = self.delivered.get_mut(&tag) else {
             return Ok(());
@@ -108,7 +113,7 @@ impl Accounts {
             let name = String::from_utf8_lossy(name);
             return Err(format!("a client reads {name}"));
         }
-        delivery.seen = Some(seen);
+        (delivery.seen, delivery.whole) = (Some(seen), Some(at));
         Accounts::check_told(delivery, frame)
     }
 }

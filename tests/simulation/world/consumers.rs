@@ -26,13 +26,12 @@ impl World {
             }
         }
         let then = self.at.saturating_sub(SLACK);
-        let idle = |(conn, channel, tag)| {
-            let is_idle = |client: &&Client| client.is_open() && client.busy_at <= then;
-            let client = self.client_of(conn).filter(is_idle)?;
-            let is_there = self.broker.unacked(conn, channel).contains(&tag);
-            is_there.then_some(client.busy_at)
+        let is_there = |(conn, channel, tag)| {
+            let is_idle = |client: &Client| client.is_open() && client.busy_at <= then;
+            let client = self.client_of(conn);
+            client.is_some_and(is_idle) && self.broker.unacked(conn, channel).contains(&tag)
         };
-        let held = self.accounts.is_held((then, self.at), idle);
+        let held = self.accounts.is_held((then, self.at), is_there);
         held.map_or(Ok(()), Err)
     }
 

@@ -33,7 +33,7 @@ impl World {
         let Some(peer) = peer else { return Ok(()) };
         for (channel, frame, looked) in client.seen.drain(..) {
             if let Some(conn) = conn.filter(|_| looked && is_delivery(&frame)) {
-                self.accounts.saw(*conn, channel, &frame)?;
+                self.accounts.saw((*conn, channel), &frame, self.at)?;
             }
             if let (Some(conn), "queue.declare-ok") = (conn, &*frame.name) {
                 let queue = frame.arg("queue").map(|queue| queue.text().to_vec());
