@@ -364,6 +364,7 @@ impl Accounts {
         self.entering.targets = self.decided(tag, &of, content, at)?;
         if parked {
             self.count.parked += 1;
+            self.deaths.get(&of)?.parked += 1;
         } else {
             self.published_once_more(&of, at)?;
         }

@@ -31,6 +31,7 @@ pub(super) struct Death {
     pub heard: usize,
     /// Its dead letters, but for those that were parked: an attempt that fails comes before.
     pub published: Vec<Micros>,
+    pub parked: usize,
     /// Those that reached a queue, as the proxy knows.
     pub confirmed: usize,
     /// Originals that were settled for them.

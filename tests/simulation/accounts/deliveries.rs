@@ -142,7 +142,7 @@ impl Accounts {
                 // What has left once has done so for its original, and not for what came out of its delay queue.
                 let left_once = |duty: &Duty| {
                     let death = self.deaths.find(&(it.body.clone(), duty.clone()));
-                    let once = death.is_some_and(|death| death.confirmed < 2);
+                    let once = death.is_some_and(|death| death.published.len() + death.parked < 2);
                     matches!(duty, Duty::Leaves(_)) && once
                 };
                 let returns = it.comes_out(at).into_iter().map(|(duty, _)| duty);

@@ -63,7 +63,8 @@ impl Ids {
             Duty::Redriven(_) => true,
             Duty::Returns(stay) => {
                 let left = (body.clone(), Duty::Leaves(stay.clone()));
-                self.given.contains_key(&left)
+                let ids = self.given.get(&left);
+                ids.is_some_and(|ids| !ids.is_empty())
             }
             Duty::Dies(_) | Duty::Leaves(_) => false,
         };
