@@ -338,6 +338,7 @@ impl Accounts {
         self.hear_of_overdue(&of, parked, at);
         let heard = self.deaths.get(&of)?.heard;
         if let Some(id) = ids::id_of(content) {
+            let heard = heard + self.count_overdue(&of.0, at);
             self.ids.published(tag, &of, (id, parked), heard)?;
         }
         match &of.1 {

@@ -88,6 +88,9 @@ impl Accounts {
             return self.settled_by_walk(number, &delivery, copy, how);
         }
         let overdue = self.overdue(tag, &delivery, at).is_some();
+        if overdue && verb.is_none() && !delivery.is_taken_back {
+            self.was_taken_back_instead(&delivery.copy.body);
+        }
         if overdue && how == How::Requeue {
             self.hear_of_given_up(tag, &delivery, at);
         }

@@ -29,7 +29,7 @@ pub(super) fn id_of(content: &Frame) -> Option<&Bytes> {
 // === impl Ids ===
 
 impl Ids {
-    /// A proxy publishes that. `heard`: so often it was to be done.
+    /// A proxy publishes that. `heard`: so often it was to be done, at most; of several copies of a message some may have no id.
     ///
     /// # Errors
     /// It has the id of another message, or a new one where it has one.
@@ -64,7 +64,7 @@ impl Ids {
             Duty::Returns(stay) => {
                 let left = (body.clone(), Duty::Leaves(stay.clone()));
                 let ids = self.given.get(&left);
-                ids.is_some_and(|ids| !ids.is_empty())
+                heard == 1 && ids.is_some_and(|ids| !ids.is_empty())
             }
             Duty::Dies(_) | Duty::Leaves(_) => false,
         };

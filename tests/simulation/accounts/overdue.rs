@@ -64,6 +64,14 @@ impl Accounts {
         self.returns(tag.0, delivery, By::Reject, moments, since..=at)
     }
 
+    /// So many deliveries of that message may be taken back.
+    pub(super) fn count_overdue(&self, body: &Bytes, at: Micros) -> usize {
+        let of = self.delivered.iter();
+        let of = of.filter(|(_, delivery)| delivery.copy.body == *body);
+        of.filter(|(tag, delivery)| self.overdue(**tag, delivery, at).is_some())
+            .count()
+    }
+
     /// A proxy publishes something. If nobody has asked for it, a delivery was taken back; and if somebody has, it may have been so all the same.
     pub(super) fn hear_of_overdue(&mut self, of: &(Bytes, Duty), parked: bool, at: Micros) {
         let death = self.deaths.find(of);
@@ -90,6 +98,14 @@ impl Accounts {
         }
         for (.., (mark, when)) in all {
             self.deaths.comes_otherwise(of, mark, when);
+        }
+    }
+
+    /// That one was taken back, and not another delivery of its message.
+    pub(super) fn was_taken_back_instead(&mut self, body: &Bytes) {
+        let mut all = self.delivered.values_mut();
+        if let Some(other) = all.find(|of| of.is_taken_back && of.copy.body == *body) {
+            other.is_taken_back = false;
         }
     }
 
