@@ -40,7 +40,12 @@ impl Accounts {
         {
             let (least, most) = delivery.extended;
             let [from, to] = [then, at].map(|of| of + millis * 1000);
-            delivery.extended = (least.max(from), most.max(to));
+            // Of a delivery that the client had not seen, its session may not have known either.
+            let least = match delivery.whole.is_some_and(|whole| whole <= then) {
+                true => least.max(from),
+                false => least,
+            };
+            delivery.extended = (least, most.max(to));
         }
     }
 
