@@ -118,6 +118,8 @@ pub(crate) struct Accounts {
     /// Clients that are lost, and since when; what counts of them, where that is one delivery of each queue and channel.
     crashed: crashes::Lost,
     oldest: BTreeSet<(Conn, u16, Bytes)>,
+    /// Queues of returns that proxies said they keep.
+    kept: BTreeSet<Bytes>,
     /// Returns that proxies said they leave to the broker, by queue.
     forwarded: BTreeMap<Bytes, usize>,
     /// A session has waited for too long for an answer that may close its channel: then returns are the broker's.

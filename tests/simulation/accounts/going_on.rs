@@ -3,6 +3,11 @@
 use super::{Accounts, Bytes, Delivery, Micros, Tag, Verb};
 
 impl Accounts {
+    /// A proxy said that it keeps what clients returned to that queue.
+    pub(crate) fn keeps(&mut self, queue: &[u8]) {
+        self.kept.insert(queue.to_vec());
+    }
+
     /// What has stood still since then, of that which should not. Of more dead letters on a connection than there are `tickets`, one waits for
     /// another; then it is enough that any of them moves.
     pub(crate) fn stands_still(
@@ -15,9 +20,12 @@ impl Accounts {
         // What only the proxy can bring to its target waits for the end of the alarm.
         let waits = |tag: &Tag, verb: Verb| {
             let delivery = self.delivered.get(tag);
-            let may_keep =
-                |queue: &Bytes| self.rules.may_keep(queue) || self.declares.are_lenient(queue);
-            verb == Verb::Dead && delivery.is_some_and(|of| may_keep(&of.queue))
+            let may_keep = |queue: &Bytes| match verb {
+                Verb::Dead => self.rules.may_keep(queue) || self.declares.are_lenient(queue),
+                Verb::Returned(_) => self.kept.contains(queue),
+                _ => false,
+            };
+            delivery.is_some_and(|of| may_keep(&of.queue))
         };
         let in_turn = |tag: &Tag| {
             let dead = self

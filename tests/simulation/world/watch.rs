@@ -127,6 +127,11 @@ impl World {
                         self.accounts.fault(self.at);
                     }
                 }
+                Event::Kept {
+                    queue,
+                    returned: true,
+                    ..
+                } => self.accounts.keeps(&queue),
                 Event::KeptReturned { queue } => {
                     self.accounts.forwarded(&queue);
                     self.accounts.fault(self.at);
