@@ -13,16 +13,14 @@ use serde_json::Value;
 
 use crate::client::{self, Connection, Message, PATIENCE, Settlement, arguments};
 use crate::confirms::Unconfirmed;
-use crate::fleet::{authorization, parts};
 use crate::lab::Lab;
-use crate::process::{PREFIX, Process, Route, ask as ask_port, free_port};
+use crate::process::{PREFIX, Route, ask as ask_port, authorization, free_port, parts};
 use crate::redrives::ask;
 use crate::report::{Figure, Figures};
 use crate::stream::join;
 
 /// Another proxy of the bench is in the usual vhost, and would have to take part.
 const VHOST: &str = "bench-altered";
-const VHOST_PATH: &str = "/api/vhosts/bench-altered";
 const QUEUE: &str = "orders";
 /// Messages a second, of all publishers.
 const RATE: u64 = 5_000;
@@ -134,7 +132,7 @@ fn proxy(lab: &Lab<'_>, name: &str, api: &str) -> anyhow::Result<Route> {
     let site = &lab.site;
     let mut route = site.dlx_proxy_at(&lab.settings.binary, name, port, &environment)?;
     route.address.vhost = VHOST.to_owned();
-    process(&route)?.wait_ready()?;
+    route.process()?.wait_ready()?;
     Ok(route)
 }
 
@@ -145,20 +143,22 @@ impl OwnVhost {
     fn open(api: &str) -> anyhow::Result<OwnVhost> {
         let (login, port) = parts(api)?;
         let login = authorization(login);
-        let answer = ask_port(port, "PUT", VHOST_PATH, &login)?;
+        let vhost = OwnVhost { port, login };
+        let answer = vhost.ask("PUT")?;
         ensure!(answer.starts_with("HTTP/1.1 20"), "{answer}");
-        Ok(OwnVhost { port, login })
+        Ok(vhost)
+    }
+
+    fn ask(&self, method: &str) -> anyhow::Result<String> {
+        let path = format!("/api/vhosts/{VHOST}");
+        ask_port(self.port, method, &path, &self.login)
     }
 }
 
 impl Drop for OwnVhost {
     fn drop(&mut self) {
-        let _ = ask_port(self.port, "DELETE", VHOST_PATH, &self.login);
+        let _ = self.ask("DELETE");
     }
-}
-
-fn process(route: &Route) -> anyhow::Result<&Process> {
-    route.process.as_ref().context("no proxy")
 }
 
 /// Keeps a beat until it is over; then all is confirmed.
@@ -225,7 +225,7 @@ fn alter(lab: &Lab<'_>, proxy: &Route, tries: u64) -> anyhow::Result<Tried> {
             WAIT.as_secs()
         );
         let begun = Instant::now();
-        let answer = ask(lab, process(proxy)?, "POST", &order);
+        let answer = ask(lab, proxy.process()?, "POST", &order);
         ensure!(
             begun.elapsed() < WAIT + BEYOND,
             "it took {:?}",

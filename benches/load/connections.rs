@@ -33,7 +33,7 @@ const QUEUE: &str = "bench.waiting";
 /// The memory of each.
 pub(crate) fn idle(lab: &Lab<'_>, way: Way) -> anyhow::Result<Figures> {
     let route = lab.route(way)?;
-    let process = route.process.as_ref().context("no proxy")?;
+    let process = route.process()?;
     let count = lab.settings.scale.connections;
     // The first ones make what is made once.
     drop(open(&route.address, WARM_UP.min(count))?);
@@ -195,7 +195,7 @@ pub(crate) fn waiting(lab: &Lab<'_>, way: Way) -> anyhow::Result<Figures> {
     clean()?;
     let measured = (|| {
         let route = lab.route(way)?;
-        let process = route.process.as_ref().context("no proxy")?;
+        let process = route.process()?;
         send_away(&route.address, process, broker, WARM_UP)?;
         thread::sleep(lab.settings.scale.rest);
         let before = process.memory()?;

@@ -7,12 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use anyhow::{Context, bail};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
 use crate::lab::{Lab, Way};
-use crate::process::{PREFIX, Route, ask, free_port, memory};
+use crate::process::{PREFIX, Route, ask, authorization, free_port, memory, parts};
 use crate::report::{Figure, Figures};
 use crate::stream::join;
 
@@ -72,21 +70,6 @@ pub(crate) fn run(lab: &Lab<'_>, way: Way) -> anyhow::Result<Figures> {
     ])
 }
 
-/// Login and port of a management API.
-pub(crate) fn parts(api: &str) -> anyhow::Result<(&str, u16)> {
-    let (login, host) = api
-        .trim_start_matches("http://")
-        .split_once('@')
-        .context("no login")?;
-    let port = host.rsplit(':').next().context("no port")?;
-    Ok((login, port.parse()?))
-}
-
-/// A header with its line end.
-pub(crate) fn authorization(login: &str) -> String {
-    format!("Authorization: Basic {}\r\n", BASE64_STANDARD.encode(login))
-}
-
 fn start(lab: &Lab<'_>, count: u64, api: String) -> anyhow::Result<Vec<Route>> {
     let start = |number: u64| {
         let site = &lab.site;
@@ -100,7 +83,7 @@ fn start(lab: &Lab<'_>, count: u64, api: String) -> anyhow::Result<Vec<Route>> {
         ];
         let (binary, name) = (&lab.settings.binary, format!("fleet-{number}"));
         let route = site.dlx_proxy_at(binary, &name, port, &environment)?;
-        route.process.as_ref().context("no proxy")?.wait_ready()?;
+        route.process()?.wait_ready()?;
         Ok(route)
     };
     let start = &start;

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 
 use crate::client::Connection;
 use crate::settings::{Address, Broker, Settings};
@@ -164,6 +166,10 @@ impl Route {
         }
     }
 
+    pub(crate) fn process(&self) -> anyhow::Result<&Process> {
+        self.process.as_ref().context("no proxy")
+    }
+
     /// Seconds of processor time that the proxy has used; not a number where there is none.
     pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
         let process = self.process.as_ref();
@@ -276,6 +282,21 @@ pub(crate) fn ask(port: u16, method: &str, path: &str, headers: &str) -> anyhow:
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+/// Login and port of a management API.
+pub(crate) fn parts(api: &str) -> anyhow::Result<(&str, u16)> {
+    let (login, host) = api
+        .trim_start_matches("http://")
+        .split_once('@')
+        .context("no login")?;
+    let port = host.rsplit(':').next().context("no port")?;
+    Ok((login, port.parse()?))
+}
+
+/// A header with its line end. `login`: `USER:PASSWORD`.
+pub(crate) fn authorization(login: &str) -> String {
+    format!("Authorization: Basic {}\r\n", BASE64_STANDARD.encode(login))
 }
 
 /// A figure of /proc/PID/status, in bytes.

@@ -5,8 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use dlx_proxy::amqp::method::QueueDeclare;
 use serde_json::Value;
 
@@ -14,7 +12,7 @@ use crate::client::{self, Connection, Message, arguments};
 use crate::confirms::Unconfirmed;
 use crate::floods::Going;
 use crate::lab::{Lab, Way};
-use crate::process::Process;
+use crate::process::{Process, authorization};
 use crate::relay::{Relay, headers, headers_sent_back};
 use crate::report::{Figure, Figures};
 
@@ -218,7 +216,7 @@ fn carry_out(lab: &Lab<'_>, proxy: &Process, order: &str, messages: u64) -> anyh
 }
 
 fn process<'l>(lab: &'l Lab<'_>, way: Way) -> anyhow::Result<&'l Process> {
-    lab.route(way)?.process.as_ref().context("no proxy")
+    lab.route(way)?.process()
 }
 
 fn vhost(lab: &Lab<'_>) -> String {
@@ -233,8 +231,8 @@ pub(crate) fn ask(
     page: &str,
 ) -> anyhow::Result<String> {
     let broker = &lab.broker.address;
-    let login = BASE64_STANDARD.encode(format!("{}:{}", broker.user, broker.password));
-    let headers = format!("Authorization: Basic {login}\r\nX-Dlx-Proxy-Request: 1\r\n");
+    let login = authorization(&format!("{}:{}", broker.user, broker.password));
+    let headers = format!("{login}X-Dlx-Proxy-Request: 1\r\n");
     let said = proxy.ask(method, page, &headers)?;
     let (head, body) = said.split_once("\r\n\r\n").context("no HTTP")?;
     // What follows has dates, which have numbers that look like a good status.

@@ -112,7 +112,7 @@ pub(super) struct Delivery {
     pub(super) ttl: Option<u64>,
     /// What a client was told of its deaths.
     pub(super) seen: Option<Counts>,
-    /// When it had read all of it.
+    /// When its client had read all of it.
     pub(super) whole: Option<Micros>,
 }
 
