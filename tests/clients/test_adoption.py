@@ -38,6 +38,11 @@ def ours(own):
     return {one["name"]: one for one in listed if one["name"].startswith(PREFIX)}
 
 
+def applied(own):
+    """The policy that the queue follows. RabbitMQ lists a policy before it has told the queues."""
+    return asked(own.via, f"queues/{quoted(own.via.vhost)}/{own.source}").get("policy")
+
+
 def queues(own, *words, code=0):
     done = command(own, *words, group="queues")
     assert code is None or done[0] == code, done
@@ -169,6 +174,7 @@ def test_the_policy_of_the_user_is_followed(adopting):
         queues(own, "adopt", own.source, "--approve")
         broker.set_policy(vhost, "target", PATTERN, {"dead-letter-exchange": "", "dead-letter-routing-key": own.dead, "message-ttl": 50}, 4)
         until(lambda: ours(own)[OURS]["priority"] == 5, "ours follows", pause=0.2, deadline=25)
+        until(lambda: applied(own) == OURS, "the queue has it")
         assert ours(own)[OURS]["definition"] == {"dead-letter-exchange": f"{PREFIX}/", "dead-letter-routing-key": own.dead, "message-ttl": 50}
         own.publish("", own.source, b"followed")
         assert dead(own).body == b"followed" and counts(own, "expired", 1)
@@ -362,7 +368,7 @@ def test_a_proxy_that_is_killed_within_an_adoption_leaves_all_or_nothing(adoptin
             if not has_put:
                 cable.held = b"PUT "
             running = subprocess.Popen(**typed(at_killed, "adopt", own.source, "--approve", group="queues"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            until(lambda: ours(own) if has_put else cable.has_held.is_set(), "the step")
+            until(lambda: applied(own) == OURS if has_put else cable.has_held.is_set(), "the step")
             killed.kill()
             running.wait(DEADLINE)
             assert f"{PREFIX}/{own.dlx}" in own.via.broker.exchanges(own.via.vhost)
