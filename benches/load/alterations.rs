@@ -121,6 +121,45 @@ pub(crate) fn run(lab: &Lab<'_>) -> anyhow::Result<Figures> {
     ])
 }
 
+/// Messages that nobody reads.
+pub(crate) fn with_backlog(lab: &Lab<'_>) -> anyhow::Result<Figures> {
+    let Some(api) = &lab.broker.management else {
+        return Ok(Vec::new());
+    };
+    let _vhost = OwnVhost::open(api)?;
+    let proxy = proxy(lab, "alter-backlog", api)?;
+    let mut control = Connection::open(&proxy.address)?;
+    control.declare(QUEUE, QueueDeclare::DURABLE, arguments(None))?;
+    control.confirms()?;
+    let all = lab.settings.scale.waiting;
+    let mut unconfirmed = Unconfirmed::default();
+    for number in 0..all {
+        let mut frames = Vec::new();
+        client::publish(&mut frames, QUEUE, Message::default(), number);
+        control.write(&frames)?;
+        unconfirmed.published();
+        while unconfirmed.len() > 500 || number + 1 == all && unconfirmed.len() > 0 {
+            unconfirmed.wait(&mut control)?;
+        }
+    }
+    let order = format!(
+        "/api/v1/vhosts/{VHOST}/queues/alter?queue={QUEUE}&set=x-max-length%3D1000000&max-pause=60s"
+    );
+    let answer: Value = serde_json::from_str(&ask(lab, proxy.process()?, "POST", &order)?)?;
+    ensure!(answer["moved"] == all, "{answer}");
+    let pause = answer["pause"].as_f64().context("no pause")?;
+    let mut consumer = Connection::open(&proxy.address)?;
+    consumer.consume(QUEUE, Some(PREFETCH))?;
+    for expected in 0..all {
+        let (tag, number) = consumer.message()?;
+        ensure!(number == expected, "{number} instead of {expected}");
+        consumer.settle(tag, Settlement::Ack);
+        consumer.flush()?;
+    }
+    let rate = all as f64 / pause * 1e3;
+    Ok(vec![(Figure::Pause, pause), (Figure::Rate, rate)])
+}
+
 fn proxy(lab: &Lab<'_>, name: &str, api: &str) -> anyhow::Result<Route> {
     let port = free_port()?;
     let environment = [

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dlx_proxy::amqp::content::Content;
 use dlx_proxy::amqp::frame;
@@ -84,7 +84,9 @@ impl Flood {
 
     fn flood(self, lab: &Lab<'_>, way: Way, going: &Going) -> anyhow::Result<()> {
         let route = lab.route(way)?;
-        let queue = format!("bench.flood.{}", route.address.port);
+        // Another one each time: the broker may not know yet that a connection before has ended.
+        let begun = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
+        let queue = format!("bench.flood.{begun}");
         match self {
             Flood::None => Ok(()),
             Flood::Connections => connections(&route.address, going),

@@ -47,6 +47,7 @@ pub(crate) enum Load {
     Busy(Way),
     Fleet,
     Alterations,
+    Backlog,
 }
 
 type Bars = &'static [(Figure, Bar)];
@@ -75,6 +76,7 @@ const ALTERED: Bars = &[
     (Longest, NO),
     (Rate, NO),
 ];
+const ASIDE: Bars = &[(Pause, UpTo(21_000.0)), (Rate, NO)];
 const FLEET: Bars = &[
     (Connections, NO),
     (Channels, NO),
@@ -344,6 +346,14 @@ pub(crate) const PARTS: &[Part] = &[
             ..scene("alter", Load::Alterations, ALTERED)
         }],
     },
+    Part {
+        title: "A backlog while its queue is altered",
+        words: "Nobody reads the queue. Its messages of 100 bytes are moved aside and back. The bar is the pause that the plan names for 50,000.\n\
+                A run fails if a message is lost, comes twice, or comes out of order.",
+        ways: &[Way::Proxy],
+        base: Way::Proxy,
+        scenes: &[scene("alter a backlog", Load::Backlog, ASIDE)],
+    },
 ];
 
 // === impl Part ===
@@ -352,7 +362,7 @@ impl Part {
     /// Whether its proxies ask the management API.
     pub(crate) fn is_managed(&self) -> bool {
         let mut loads = self.scenes.iter().map(|scene| scene.load);
-        loads.any(|load| matches!(load, Load::Fleet | Load::Alterations))
+        loads.any(|load| matches!(load, Load::Fleet | Load::Alterations | Load::Backlog))
     }
 }
 
@@ -381,6 +391,7 @@ impl Load {
             Load::Busy(by) => connections::busy(lab, by, way),
             Load::Fleet => fleet::run(lab, way),
             Load::Alterations => alterations::run(lab),
+            Load::Backlog => alterations::with_backlog(lab),
         }
     }
 }

@@ -23,6 +23,7 @@ use super::http::{Connection, NoAnswer};
 use super::{Adoption, listing};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const BACKLOG: &str = "columns=messages_ready,message_bytes_ready,consumers";
 /// How often, and after which pauses, an order is tried that somebody else works on.
 const TIMES: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(2);
@@ -63,6 +64,7 @@ impl Alterations {
         wish: &Wish,
     ) -> Result<Result<Plan, Vec<Refusal>>, NoAnswer> {
         let of = percent_encode(vhost, NON_ALPHANUMERIC).to_string();
+        let name = percent_encode(queue.as_bytes(), NON_ALPHANUMERIC).to_string();
         let asking = self.adoption.api.ask_within(PATIENCE, async |mut api| {
             Ok(Seen {
                 policies: api.get(format!("policies/{of}")).await?,
@@ -71,6 +73,10 @@ impl Alterations {
                     .await?,
                 bindings: api.get(format!("bindings/{of}")).await?,
                 exchanges: api.get(format!("exchanges/{of}")).await?,
+                backlog: api
+                    .find(format!("queues/{of}/{name}?{BACKLOG}"))
+                    .await?
+                    .unwrap_or_default(),
                 connections: connections(&mut api, &of).await?,
                 global_prefetches: match wish.queue_type() {
                     Some(_) => global_prefetches(&mut api, &of).await?,
@@ -122,6 +128,7 @@ impl Alterations {
         let Plan {
             order,
             others,
+            backlog,
             intake,
             ..
         } = plan;
@@ -131,9 +138,17 @@ impl Alterations {
             return Err(NotAltered::NoIntake(intake));
         }
         let queue = order.name();
-        let settings = self.settings(vhost, order, Task::Alter { wait, others });
+        let settings = self.settings(
+            vhost,
+            order,
+            Task::Alter {
+                wait,
+                others,
+                backlog,
+            },
+        );
         let altered = self.walks.alter(settings).await?;
-        info!(%vhost, %queue, pause = ?altered.pause, attempts = altered.attempts, lost = altered.lost, "a queue is made anew with other arguments");
+        info!(%vhost, %queue, pause = ?altered.pause, attempts = altered.attempts, lost = altered.lost, moved = altered.moved, "a queue is made anew with other arguments");
         self.relearn(vhost, &queue).await;
         Ok(altered)
     }
@@ -190,6 +205,7 @@ impl Alterations {
             names: self.sessions.names.clone(),
             order,
             task,
+            rules: self.sessions.rules,
         }
     }
 }

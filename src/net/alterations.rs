@@ -161,6 +161,9 @@ impl Hub {
         let Some(swapping) = swapping.as_mut() else {
             return;
         };
+        if told == Told::Moving {
+            return self.pause_publisher(&swapping.reach, true);
+        }
         swapping.told = Some(told);
         // Behind that: who registers later asks for it.
         let sessions = self.sessions();
@@ -170,7 +173,7 @@ impl Hub {
         let swap = match told {
             Told::Hold => Swap::Hold(swapping.reach.clone()),
             Told::Settle => Swap::Settle,
-            Told::Cancel => Swap::Cancel,
+            Told::Cancel | Told::Moving => Swap::Cancel,
             Told::Over { anew } => Swap::Over { anew },
         };
         for (_, inbox) in &sessions {
@@ -179,10 +182,14 @@ impl Hub {
         }
         let pauses = match told {
             Told::Hold | Told::Settle => return,
-            Told::Cancel => true,
+            Told::Cancel | Told::Moving => true,
             Told::Over { .. } => false,
         };
-        let publisher = self.links(&swapping.reach.vhost).publisher.clone();
+        self.pause_publisher(&swapping.reach, pauses);
+    }
+
+    fn pause_publisher(&self, reach: &Reach, pauses: bool) {
+        let publisher = self.links(&reach.vhost).publisher.clone();
         // Its pause ends by itself, too.
         let _ = publisher.try_send(publisher::Input::Pause(pauses));
     }
@@ -197,7 +204,7 @@ impl Hub {
         match told {
             Some(Told::Hold) => vec![hold],
             Some(Told::Settle) => vec![hold, Swap::Settle],
-            Some(Told::Cancel) => vec![hold, Swap::Cancel],
+            Some(Told::Cancel | Told::Moving) => vec![hold, Swap::Cancel],
             Some(Told::Over { .. }) | None => Vec::new(),
         }
     }

@@ -192,7 +192,7 @@ def test_a_queue_that_is_at_work_stays_as_it_is(altering):
     change = ("--set", "x-max-length=7", "--wait", "1s")
     assert "1 connections had messages of it unsettled" in altered(own, name, *change, code=1)
     own.channel.basic_nack(message.method.delivery_tag, requeue=True)
-    assert "1 messages are ready" in altered(own, name, *change, code=1)
+    assert "1 messages are ready" in altered(own, name, *change, "--max-pause", "1s", code=1)
     own.get(name)
     with own.via.direct.channel() as channel:
         channel.basic_consume(name, lambda *_: None)

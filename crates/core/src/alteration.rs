@@ -9,6 +9,11 @@
 //!                                                                                                            │
 //!                                        Ended ◀─ Cleaning ◀─ sessions go on ◀─ Binding ◀─ Declaring ◀────────┘
 //! ```
+//! A backlog that nobody reads is moved aside instead of being waited for, and back ([`moving`]): its clients wait for longer.
+//!
+//! ```text
+//!  sessions hold ─▶ sessions cancel ─▶ Counting ─▶ Unbinding ─▶ Moving out ─▶ Deleting ─▶ … ─▶ Binding ─▶ Looking ─▶ Moving back ─▶ Clearing
+//! ```
 //! Other proxies of the vhost find the order, take part ([`Follower`]), and tell their sessions the same (`others.rs`).
 //!
 //! The order stands at the broker until the end ([`order`]). It is claimed by an exclusive queue: while that lives, nobody else works on it.
@@ -24,6 +29,7 @@ use crate::amqp::cursor::Cursor;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Deliver, MethodId, QueueDeclareOk};
 use crate::amqp::reply;
+use crate::dead_letter::RuleSettings;
 use crate::link::{Frame, Link, Linked, Login, Loss};
 use crate::machine::{Effects as Fx, Flow, Mono, Now, Owner, Role};
 use crate::mover::{Keep, Mover};
@@ -34,15 +40,19 @@ use crate::walk::Once;
 
 use self::awaited::Awaited;
 pub use self::follower::Follower;
+use self::moving::{Moving, Way};
 pub use self::order::{Arguments, Binding, Order, table};
 use self::others::{Numbered, Others, Reply, Word};
+use self::state::State;
 
 mod answers;
 mod awaited;
 mod follower;
+mod moving;
 pub mod order;
 mod others;
 pub mod plan;
+mod state;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -69,16 +79,30 @@ pub struct Settings {
     pub names: Names,
     pub order: Order,
     pub task: Task,
+    pub rules: RuleSettings,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Tries for that long, when as many other proxies take part.
-    Alter { wait: Duration, others: usize },
+    Alter {
+        wait: Duration,
+        others: usize,
+        backlog: Backlog,
+    },
     /// Another proxy alters the queue ([`Follower`]).
     Follow,
     /// An order that was left behind.
     Finish,
+}
+
+/// What is moved aside if the queue does not become empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// Messages that can be moved while clients wait.
+    pub most: u32,
+    /// Messages on their way at a time.
+    pub window: u16,
 }
 
 /// From the sessions and the publisher of the vhost.
@@ -106,7 +130,11 @@ pub enum Told {
     Hold,
     Settle,
     Cancel,
-    Over { anew: bool },
+    /// A backlog is moved: the publisher goes on pausing.
+    Moving,
+    Over {
+        anew: bool,
+    },
 }
 
 pub type Effects = Fx<Output>;
@@ -118,6 +146,8 @@ pub struct Altered {
     pub attempts: u32,
     /// Messages that came into the queue past this proxy in its last moment.
     pub lost: u32,
+    /// Messages that were moved aside, and back.
+    pub moved: u64,
     /// Bindings that could not be made again, in the broker's words.
     pub unbound: Vec<String>,
 }
@@ -136,51 +166,10 @@ pub enum Failure {
         "the queue could not be declared anew ({0}), and is back with the arguments that it had"
     )]
     Back(String),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Shut,
-    Claiming,
-    /// What other proxies say comes into the claim.
-    Listening,
-    /// Whether an order is still there, and bound: a message that leads to it does not come back.
-    Finding,
-    Recording,
-    /// The order is bound where other proxies look.
-    Announcing,
-    Comparing,
-    Trying,
-    Withdrawing,
-    /// Binds as it is bound: a right that is missing shows before anything is changed.
-    Testing(usize),
-    Waiting,
-    Holding,
-    Draining,
-    Settling,
-    Cancelling,
-    Counting,
-    Unbinding(usize),
-    /// A quorum queue counts what it has written, and that may not be all that it was sent. A consumer is written itself, behind all of that. This one
-    /// has the lowest priority and ends at once; what it is given goes back.
-    Proving {
-        last: bool,
-    },
-    Ending {
-        last: bool,
-    },
-    Recounting {
-        last: bool,
-    },
-    Deleting,
-    Declaring {
-        old: bool,
-    },
-    Binding(usize),
-    /// An attempt has failed: what is unbound is bound again.
-    Undoing(usize),
-    Cleaning,
-    Ended,
+    #[error(
+        "the queue is there, but not all of its messages: {0}. The others wait in the queue {1}; the proxies go on moving them back"
+    )]
+    Aside(String, ShortStr),
 }
 
 #[derive(Debug)]
@@ -191,6 +180,7 @@ pub struct Alteration {
     channel: ChannelId,
     awaited: Awaited,
     mover: Mover<()>,
+    moving: Option<Moving>,
     others: Others,
     /// Clients wait since.
     held: Option<Mono>,
@@ -198,6 +188,9 @@ pub struct Alteration {
     anew: bool,
     /// The queue, or a binding of it, may be missing.
     under_way: bool,
+    /// This attempt moves a backlog; and the queue for one may be there.
+    moves: bool,
+    stores: bool,
     altered: Altered,
     busy: String,
     failure: Option<Failure>,
@@ -208,6 +201,8 @@ pub struct Alteration {
     /// How long to try from when all other proxies take part on.
     begins_with_all: Option<Duration>,
     ends: Mono,
+    /// From when on a backlog is moved that somebody reads.
+    moves_from: Mono,
     once: Once,
 }
 
@@ -221,10 +216,13 @@ impl Alteration {
             channel: ChannelId(0),
             awaited: Awaited::default(),
             mover: Mover::new(CLAIM, 0),
+            moving: None,
             others: Others::default(),
             held: None,
             anew: false,
             under_way: false,
+            moves: false,
+            stores: settings.task == Task::Finish,
             altered: Altered::default(),
             busy: String::new(),
             failure: None,
@@ -236,6 +234,7 @@ impl Alteration {
             },
             settings,
             ends: now.mono,
+            moves_from: now.mono,
             once: Once::default(),
         }
     }
@@ -299,17 +298,28 @@ impl Alteration {
 
     fn fail(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
         self.failure.get_or_insert(failure);
-        self.enter(State::Cleaning, now, fx);
+        self.clean(now, fx);
+    }
+
+    /// Nothing waits aside any more.
+    fn clean(&mut self, now: Now, fx: &mut Effects) {
+        let next = match self.stores {
+            true => State::Clearing,
+            false => State::Cleaning,
+        };
+        self.enter(next, now, fx);
     }
 
     /// This attempt was too long.
     fn undo(&mut self, busy: String, now: Now, fx: &mut Effects) {
         self.busy = busy;
+        self.end_moving(fx);
         match self.state {
             State::Unbinding(_)
             | State::Proving { last: true }
             | State::Ending { last: true }
             | State::Recounting { last: true }
+            | State::Moving(Way::Out)
             | State::Deleting => {
                 self.enter(State::Undoing(0), now, fx);
             }
@@ -318,7 +328,7 @@ impl Alteration {
     }
 
     fn rest(&mut self, now: Now, fx: &mut Effects) {
-        self.under_way = false;
+        (self.under_way, self.moves) = (false, false);
         self.over(now, fx);
         if now.mono >= self.ends {
             let busy = std::mem::take(&mut self.busy);
@@ -348,6 +358,12 @@ impl Linked for Alteration {
     }
 
     fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
+        if let Some(moving) = self
+            .moving
+            .take_if(|moving| moving.channel() == frame.channel)
+        {
+            return self.moves(moving, frame, now, fx);
+        }
         match frame.method() {
             Some(MethodId::CHANNEL_CLOSE) => {
                 let (code, text) = frame.closed(fx);
@@ -368,7 +384,7 @@ impl Linked for Alteration {
                 }
                 self.done(now, fx);
             }
-            Some(MethodId::BASIC_DELIVER) if frame.channel != CLAIM => {
+            Some(MethodId::BASIC_DELIVER) if frame.channel == self.channel => {
                 let given = Deliver::parse(frame.payload);
                 let given = given.map_err(|_| "the broker sent a delivery that cannot be read")?;
                 let out = fx.broker.build(&[]);
@@ -404,7 +420,9 @@ impl Linked for Alteration {
 
     fn ends(&mut self, now: Now, fx: &mut Effects) {
         // What is under way takes a moment.
-        if !self.under_way && !matches!(self.state, State::Cleaning | State::Ended) {
+        if !self.under_way
+            && !matches!(self.state, State::Clearing | State::Cleaning | State::Ended)
+        {
             self.fail(Failure::Busy("the proxy ends".to_owned()), now, fx);
         }
     }
@@ -414,10 +432,12 @@ impl Linked for Alteration {
         if self.until.take_if(is_due).is_some() {
             self.late(now, fx);
         }
-        if self.ask_at.take_if(is_due).is_some()
-            && matches!(self.state, State::Waiting | State::Draining)
-        {
-            self.enter(self.state, now, fx);
+        if self.ask_at.take_if(is_due).is_some() {
+            match self.state {
+                State::Waiting | State::Draining => self.enter(self.state, now, fx),
+                State::Moving(_) => self.look_again(now, fx),
+                _ => {}
+            }
         }
     }
 

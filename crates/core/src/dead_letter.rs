@@ -10,6 +10,7 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::version::Version;
 use crate::machine::{Reason, Rejecter};
 
+pub mod aside;
 mod bridge;
 mod compact;
 pub mod copy_id;

@@ -43,6 +43,8 @@ pub enum OwnObject<'a> {
     Order(&'a [u8]),
     /// Shows whether the broker takes new arguments for this queue; for a moment.
     Trial(&'a [u8]),
+    /// Messages of this queue wait here while it is made anew.
+    Aside(&'a [u8]),
     /// Who has this exclusive queue works on the order, and is told here what others have to say.
     Claim(&'a [u8]),
     /// A proxy that takes part in that is told here what to do. Its name is only that proxy's.
@@ -83,6 +85,7 @@ impl<'a> OwnObject<'a> {
             OwnObject::Bridge(exchange) => (Kind::Bridge, Cow::Borrowed(exchange)),
             OwnObject::Order(queue) => (Kind::Order, Cow::Borrowed(queue)),
             OwnObject::Trial(queue) => (Kind::Trial, Cow::Borrowed(queue)),
+            OwnObject::Aside(queue) => (Kind::Aside, Cow::Borrowed(queue)),
             OwnObject::Claim(queue) => (Kind::Claim, Cow::Borrowed(queue)),
             OwnObject::Follower(proxy) => (Kind::Follower, Cow::Borrowed(proxy)),
             OwnObject::IntakeExchange(said, queue_type) => {

@@ -182,6 +182,10 @@ pub struct Altering {
     #[arg(long, value_name = "TIME")]
     #[param(value_type = Option<String>)]
     wait: Option<String>,
+    /// Let clients wait for so long while messages that nobody reads are moved aside and back [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    #[param(value_type = Option<String>)]
+    max_pause: Option<String>,
     /// Only show the plan
     #[arg(long)]
     #[param(value_type = Option<bool>)]

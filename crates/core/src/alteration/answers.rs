@@ -6,14 +6,20 @@ use crate::machine::Now;
 use crate::session::Ready;
 use crate::walk::Failure as LinkFailure;
 
+use super::moving::Way;
 use super::{Alteration, Effects, Failure, QUICK, SLOW, State, Task, Word};
+
+const SLOW_BROKER: &str = "the broker was slow";
 
 impl Alteration {
     /// The broker's count of the queue.
     pub(super) fn counted(&mut self, ok: QueueDeclareOk<'_>, now: Now, fx: &mut Effects) {
         let (messages, consumers) = (ok.message_count, ok.consumer_count);
         match self.state {
-            State::Waiting => self.waits(messages, now, fx),
+            State::Waiting => self.waits(ok, now, fx),
+            State::Moving(_) => self.is_moved(messages == 0, fx),
+            State::Looking if messages > 0 => self.enter(State::Moving(Way::Back), now, fx),
+            State::Looking => self.moved_back(now, fx),
             State::Draining if messages == 0 && self.order().quorum => {
                 self.enter(State::Proving { last: false }, now, fx);
             }
@@ -25,32 +31,45 @@ impl Alteration {
                 self.busy = format!("{messages} messages were ready");
                 self.ask_at = Some(now.mono.after(QUICK));
             }
-            State::Counting | State::Recounting { .. } if messages > 0 => {
+            State::Counting | State::Recounting { .. } if messages > 0 && !self.moves => {
                 self.undo(format!("{messages} messages came back to it"), now, fx);
             }
             State::Counting if consumers > 0 && !self.order().allow_direct => {
                 let busy = format!("{consumers} consumers read from it past this proxy");
                 self.undo(busy, now, fx);
             }
-            State::Counting if self.order().quorum => self.enter(State::Unbinding(0), now, fx),
+            State::Counting if self.order().quorum || self.moves => {
+                self.enter(State::Unbinding(0), now, fx);
+            }
+            State::Recounting { .. } if messages > 0 => {
+                self.enter(State::Moving(Way::Out), now, fx);
+            }
             State::Counting | State::Recounting { .. } => self.enter(State::Deleting, now, fx),
             _ => {}
         }
     }
 
     /// For an empty queue, and for the other proxies.
-    fn waits(&mut self, messages: u32, now: Now, fx: &mut Effects) {
-        let missing = self.missing();
+    fn waits(&mut self, ok: QueueDeclareOk<'_>, now: Now, fx: &mut Effects) {
+        let (missing, messages) = (self.missing(), ok.message_count);
         if missing == 0
             && let Some(wait) = self.begins_with_all.take()
         {
             self.ends = now.mono.after(wait);
+            self.moves_from = now.mono.after(wait / 2);
         }
         if missing == 0 && messages == 0 {
             return self.enter(State::Holding, now, fx);
         }
+        if missing == 0 && self.may_move(ok, now) {
+            (self.moves, self.stores) = (true, true);
+            return self.enter(State::Storing, now, fx);
+        }
         if now.mono >= self.ends {
             let busy = match missing {
+                0 if messages > self.most_moved() => format!(
+                    "{messages} messages are ready, more than can be moved within `max-pause`"
+                ),
                 0 => format!("{messages} messages are ready"),
                 _ => format!(
                     "{missing} other proxies did not answer, which need version 0.4, `management-url` and the same user"
@@ -71,6 +90,7 @@ impl Alteration {
                 | State::Recording
                 | State::Comparing
                 | State::Trying
+                | State::Storing
                 | State::Declaring { .. }
         )
     }
@@ -94,6 +114,7 @@ impl Alteration {
             State::Withdrawing if is_left_behind => State::Declaring { old: false },
             State::Withdrawing => State::Testing(0),
             State::Testing(at) => State::Testing(at + 1),
+            State::Storing => State::Holding,
             State::Unbinding(at) => State::Unbinding(at + 1),
             State::Proving { last } => State::Ending { last },
             State::Ending { last } => State::Recounting { last },
@@ -104,6 +125,7 @@ impl Alteration {
                 self.anew = true;
                 State::Binding(0)
             }
+            State::Clearing => State::Cleaning,
             State::Cleaning => State::Ended,
             _ => return,
         };
@@ -142,6 +164,13 @@ impl Alteration {
                 self.altered.unbound.push(text);
                 self.enter(State::Undoing(at + 1), now, fx);
             }
+            State::Looking if code == NOT_FOUND => {
+                self.stores = false;
+                self.moved_back(now, fx);
+            }
+            State::Moving(Way::Out) => self.undo(text, now, fx),
+            State::Moving(Way::Back) | State::Looking => self.stays_aside(text, now, fx),
+            State::Clearing => self.enter(State::Cleaning, now, fx),
             State::Cleaning | State::Ended => self.enter(State::Ended, now, fx),
             _ => self.fail(refusal(code, text), now, fx),
         }
@@ -172,7 +201,9 @@ impl Alteration {
             }
             State::Cancelling => "what the proxy had published was not confirmed".to_owned(),
             State::Draining => std::mem::take(&mut self.busy),
-            state if state.is_within_pause() => "the broker was slow".to_owned(),
+            State::Moving(Way::Out) => SLOW_BROKER.to_owned(),
+            State::Moving(Way::Back) => return self.stays_aside(SLOW_BROKER.to_owned(), now, fx),
+            state if state.is_within_pause() => SLOW_BROKER.to_owned(),
             _ => {
                 self.once.fails(LinkFailure::Silent);
                 return self.enter(State::Ended, now, fx);
@@ -185,6 +216,8 @@ impl Alteration {
     pub(super) fn go_on(&mut self, now: Now, fx: &mut Effects) {
         let done = self.awaited.done();
         let next = match (self.state, done) {
+            // Consumers of a backlog would be given more of it again and again.
+            (State::Holding, Some(Ready::Held)) if self.moves => State::Cancelling,
             (State::Holding, Some(Ready::Held)) => State::Draining,
             (State::Settling, Some(Ready::Settled)) => State::Cancelling,
             (State::Cancelling, Some(Ready::Cancelled)) => State::Counting,

@@ -63,7 +63,7 @@ impl Follower {
     fn hear(&mut self, told: Numbered, now: Now, fx: &mut Effects) {
         let silent = match told.word {
             Word::Told(Told::Hold | Told::Settle | Told::Cancel) => SILENT_MEANWHILE,
-            Word::Told(Told::Over { .. }) | Word::Waits | Word::Ended => SILENT,
+            Word::Told(Told::Moving | Told::Over { .. }) | Word::Waits | Word::Ended => SILENT,
         };
         self.until = now.mono.after(silent);
         self.attempt = told.attempt;

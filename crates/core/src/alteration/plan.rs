@@ -1,6 +1,7 @@
 //! Whether a queue can be made anew, and what has to wait meanwhile: from what the management API lists.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,10 +11,13 @@ use crate::objects::{DeclaredTarget, Names, OwnObject};
 use crate::registry::adoption::{ListedPolicy, ListedQueue};
 use crate::registry::arguments::{ALTERED, DeclareArguments};
 
+use super::Backlog;
 use super::order::{Arguments, Binding, Order, table};
 
+pub use self::backlog::ListedBacklog;
 pub use self::refusal::Refusal;
 
+mod backlog;
 mod refusal;
 
 const DEAD_LETTER: [&str; 2] = ["x-dead-letter-exchange", "x-dead-letter-routing-key"];
@@ -30,6 +34,8 @@ pub struct Wish {
     pub unset: BTreeSet<String>,
     /// Whatever goes past the proxies is put up with.
     pub allow_direct: bool,
+    /// How long clients may wait for a backlog to be moved.
+    pub max_pause: Duration,
 }
 
 /// A vhost as the management API lists it.
@@ -42,6 +48,8 @@ pub struct Seen {
     pub connections: Vec<ListedConnection>,
     /// Channels with a prefetch for all of the channel, where another type is wanted.
     pub global_prefetches: usize,
+    /// Of the queue.
+    pub backlog: ListedBacklog,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -81,6 +89,7 @@ pub struct Plan {
     pub order: Order,
     /// As many other proxies have to take part.
     pub others: usize,
+    pub backlog: Backlog,
     /// The intake exchange that the new arguments name.
     pub intake: Option<ShortStr>,
     pub changes: Vec<Change>,
@@ -113,6 +122,10 @@ pub(super) fn trial(names: &Names, queue: &str) -> Option<ShortStr> {
     names.name(&OwnObject::Trial(queue.as_bytes()))
 }
 
+pub(super) fn aside(names: &Names, queue: &str) -> Option<ShortStr> {
+    names.name(&OwnObject::Aside(queue.as_bytes()))
+}
+
 pub(super) fn claim(names: &Names, queue: &str) -> Option<ShortStr> {
     names.name(&OwnObject::Claim(queue.as_bytes()))
 }
@@ -133,6 +146,7 @@ pub fn plan(
         return Err(vec![Refusal::Missing]);
     };
     let mut against = refusal::of_queue(listed, wish, seen, names);
+    against.extend(seen.backlog.against(wish.max_pause));
     if left_behind(queue, seen, names).is_some() {
         against.push(Refusal::Unfinished);
     }
@@ -166,6 +180,7 @@ pub fn plan(
         changes: anew.changes,
         notes: [direct, notes(&order, others, seen)].concat(),
         others,
+        backlog: seen.backlog.within(wish.max_pause),
         order,
         intake: anew.intake,
     })
@@ -404,6 +419,13 @@ fn notes(order: &Order, others: usize, seen: &Seen) -> Vec<String> {
         "Declares with the old arguments are accepted from then on, but for where dead letters go: that takes `lenient`.".to_owned(),
         "To go back, alter it again with the old values.".to_owned(),
     ];
+    if seen.backlog.messages > 0 {
+        notes.push(format!(
+            "Messages are ready: {}. What nobody reads within half of `wait` is moved aside and back, in its order: clients wait for about {} s then.",
+            seen.backlog.messages,
+            seen.backlog.pause().as_secs()
+        ));
+    }
     if others > 0 {
         notes.push(format!(
             "Other proxies work in this vhost: {others}. Each of them has to take part; that they are found takes up to half a minute, and clients notice nothing of it."

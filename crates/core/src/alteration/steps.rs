@@ -9,9 +9,10 @@ use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::machine::Now;
 
+use super::moving::Way;
 use super::order::{Arguments, table};
 use super::{
-    Alteration, COMMIT_WITHIN, Effects, JOINING, ORDER, PATIENCE, State, Told, Word, plan,
+    Alteration, COMMIT_WITHIN, Effects, JOINING, ORDER, PATIENCE, State, Task, Told, Word, plan,
 };
 
 pub(super) const TAG: &[u8] = b"dlx-proxy";
@@ -83,6 +84,12 @@ impl Alteration {
                 self.under_way = true;
                 self.ask(fx);
             }
+            State::Moving(way) => self.begin_moving(way, now, fx),
+            State::Clearing => {
+                self.under_way = false;
+                self.over(now, fx);
+                self.ask(fx);
+            }
             State::Cleaning => {
                 self.under_way = false;
                 self.over(now, fx);
@@ -98,7 +105,7 @@ impl Alteration {
     }
 
     /// Asks the broker for what the state is about.
-    fn ask(&self, fx: &mut Effects) {
+    pub(super) fn ask(&self, fx: &mut Effects) {
         let order = self.order();
         let queue = order.queue.as_bytes();
         match self.state {
@@ -135,6 +142,19 @@ impl Alteration {
             State::Waiting | State::Draining | State::Counting | State::Recounting { .. } => {
                 self.declare(queue, QueueDeclare::PASSIVE, &[], fx);
             }
+            State::Storing => {
+                let mut arguments = TableBuilder::default();
+                if order.quorum {
+                    arguments.longstr(b"x-queue-type", b"quorum");
+                }
+                let arguments = arguments.finish();
+                self.declare(&self.aside(), QueueDeclare::DURABLE, &arguments, fx);
+            }
+            State::Moving(Way::Out) => self.declare(queue, QueueDeclare::PASSIVE, &[], fx),
+            State::Moving(Way::Back) | State::Looking => {
+                self.declare(&self.aside(), QueueDeclare::PASSIVE, &[], fx);
+            }
+            State::Clearing => self.delete(&self.aside(), 0, fx),
             State::Proving { .. } => {
                 let mut arguments = TableBuilder::default();
                 arguments.long(b"x-priority", LOWEST);
@@ -152,6 +172,11 @@ impl Alteration {
 
     fn claim(&self) -> ShortStr {
         plan::claim(&self.settings.names, &self.order().queue).unwrap_or_default()
+    }
+
+    /// The name of the queue where a backlog waits.
+    pub(super) fn aside(&self) -> ShortStr {
+        plan::aside(&self.settings.names, &self.order().queue).unwrap_or_default()
     }
 
     fn trial(&self) -> ShortStr {
@@ -183,9 +208,13 @@ impl Alteration {
                 self.ends = now.mono.after(JOINING);
                 self.enter(State::Waiting, now, fx);
             }
+            State::Unbinding(_) if self.moves => self.enter(State::Moving(Way::Out), now, fx),
             State::Unbinding(_) => self.enter(State::Proving { last: true }, now, fx),
+            _ if self.moves || self.settings.task == Task::Finish => {
+                self.enter(State::Looking, now, fx);
+            }
             State::Undoing(_) => self.rest(now, fx),
-            _ => self.enter(State::Cleaning, now, fx),
+            _ => self.clean(now, fx),
         }
     }
 }
@@ -203,24 +232,4 @@ pub(super) fn consume(
         let a = a.short(0).shortstr(queue).shortstr(tag);
         a.octet(bits).longstr(arguments).end();
     });
-}
-
-// === impl State ===
-
-impl State {
-    /// Clients wait, and may go on with the queue as it is: the pause has a limit of its own.
-    pub(super) fn is_within_pause(self) -> bool {
-        matches!(
-            self,
-            State::Holding
-                | State::Draining
-                | State::Settling
-                | State::Cancelling
-                | State::Counting
-                | State::Unbinding(_)
-                | State::Proving { .. }
-                | State::Ending { .. }
-                | State::Recounting { .. }
-        )
-    }
 }

@@ -1,16 +1,27 @@
 //! An alteration against a scripted broker and scripted sessions (`testdata`).
 
+use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
 
 use super::*;
 use crate::amqp::content::Content;
+use crate::amqp::ids::name;
+use crate::dead_letter::aside::{Delivered, aside};
+use crate::dead_letter::{Dialect, HistoryForm};
 use crate::link::peer::{Rig, content, login, method};
 use crate::link::script::{Script, Words, check};
+use crate::machine::Wall;
 
+mod broker;
 mod crashes;
 mod following;
 mod plans;
+
+const RULES: RuleSettings = RuleSettings {
+    continue_history: true,
+    history_form: HistoryForm::Compact,
+};
 
 struct Scripted {
     rig: Rig<Alteration>,
@@ -37,7 +48,7 @@ fn order(quorum: bool) -> Order {
 impl Script for Scripted {
     type Machine = Alteration;
 
-    /// `new [quorum] [direct] [finish] [wait=MS] [others=N]`
+    /// `new [quorum] [direct] [finish] [wait=MS] [others=N] [backlog=N]`
     fn begin(words: &mut Words) -> Scripted {
         let wait = words.option_number("wait").unwrap_or(10_000);
         let task = match words.flag("finish") {
@@ -45,6 +56,10 @@ impl Script for Scripted {
             false => Task::Alter {
                 wait: Duration::from_millis(wait),
                 others: words.option_number("others").unwrap_or(0) as usize,
+                backlog: Backlog {
+                    most: words.option_number("backlog").unwrap_or(0) as u32,
+                    window: 10,
+                },
             },
         };
         let mut machine = alteration(task, words.flag("quorum"));
@@ -58,9 +73,15 @@ impl Script for Scripted {
         &mut self.rig
     }
 
-    /// As [`input`], and `joins NAME`, `proxy NAME held|settled|cancelled [attempt=N] [by=user]` from other proxies.
+    /// As [`input`], `given TAG BODY [back]`: a message of a backlog; and `joins NAME`, `proxy NAME held|settled|cancelled [attempt=N] [by=user]` from other proxies.
     fn line(&mut self, words: &mut Words) -> bool {
         let verb = words.verb.clone();
+        if verb == "given" {
+            let moving = self.rig.machine.moving.as_ref().expect("it moves");
+            let given = given(words, moving.channel().0);
+            self.rig.broker(&given);
+            return true;
+        }
         if !["joins", "proxy"].contains(&&*verb) {
             return input(words).map(|input| self.rig.input(input)).is_some();
         }
@@ -109,6 +130,7 @@ fn settings(task: Task, quorum: bool) -> Settings {
         names: Names::default(),
         order: order(quorum),
         task,
+        rules: RULES,
     }
 }
 
@@ -129,11 +151,40 @@ fn comes(tag: u64, what: &impl Serialize, by: &str) -> Vec<u8> {
 
 /// A message for the first channel.
 fn delivered(tag: u64, message: &Content) -> Vec<u8> {
-    let deliver = method(1, MethodId::BASIC_DELIVER, |a| {
+    delivered_on(1, tag, (b"", b""), message)
+}
+
+fn delivered_on(
+    channel: u16,
+    tag: u64,
+    (exchange, routing_key): (&[u8], &[u8]),
+    message: &Content,
+) -> Vec<u8> {
+    let deliver = method(channel, MethodId::BASIC_DELIVER, |a| {
         a.shortstr(b"dlx-proxy").longlong(tag).octet(0);
-        a.shortstr(b"").shortstr(b"").end();
+        a.shortstr(exchange).shortstr(routing_key).end();
     });
-    content(deliver, 1, message)
+    content(deliver, channel, message)
+}
+
+/// A message of a backlog; `back`: as it waited aside.
+fn given(words: &mut Words, channel: u16) -> Vec<u8> {
+    let (tag, body) = (words.number(), words.word());
+    let message = plain(body);
+    let (queue, x, key) = (name("q"), name("x"), name("key"));
+    let of = Delivered {
+        queue: &queue,
+        exchange: &x,
+        routing_key: &key,
+        content: &message,
+        acquired: false,
+    };
+    let rules = RULES.at(Dialect::V3, usize::MAX, false);
+    let message = match words.flag("back") {
+        true => aside(of, &rules, &login().user, Wall(0)).expect("a message"),
+        false => message,
+    };
+    delivered_on(channel, tag, (b"x", b"key"), &message)
 }
 
 fn shown(out: Output) -> Vec<String> {
@@ -143,6 +194,13 @@ fn shown(out: Output) -> Vec<String> {
         Err(failure) => format!("failed: {failure}"),
     });
     swaps.chain(ended).collect()
+}
+
+fn plain(body: String) -> Content {
+    Content {
+        properties: Bytes::from_static(&[0, 0]),
+        body: body.into(),
+    }
 }
 
 #[test]

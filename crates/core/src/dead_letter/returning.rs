@@ -126,6 +126,29 @@ fn away(
     own_user: &[u8],
     now: Wall,
 ) -> Result<Publication, Malformed> {
+    let queue = of.death.queue;
+    let content = content_away(of, delay, attempts, lookup, rules, own_user, now)?;
+    match delay.is_zero() {
+        false => Ok(to_delay(queue, content, delay)),
+        true => {
+            let properties = Properties::parse(&content.properties)?;
+            let (retry, original) = retry::read(&properties, own_user).ok_or(Malformed)?;
+            let content = retry.back(&content, original, rules, own_user, now)?;
+            Ok(put_back(&retry, content, of.by_exchange))
+        }
+    }
+}
+
+/// What it is until it comes back.
+pub(super) fn content_away(
+    of: &Return<'_>,
+    delay: Duration,
+    attempts: Attempts,
+    lookup: &Lookup,
+    rules: &Rules,
+    own_user: &[u8],
+    now: Wall,
+) -> Result<Content, Malformed> {
     let death = &of.death;
     let properties = Properties::parse(&death.content.properties)?;
     let headers = Table(properties.headers().unwrap_or_default());
@@ -160,16 +183,7 @@ fn away(
             },
         }),
     };
-    let content = retry.content(death.content, own_user)?;
-    match delay.is_zero() {
-        false => Ok(to_delay(death.queue, content, delay)),
-        true => {
-            let properties = Properties::parse(&content.properties)?;
-            let (retry, original) = retry::read(&properties, own_user).ok_or(Malformed)?;
-            let content = retry.back(&content, original, rules, own_user, now)?;
-            Ok(put_back(&retry, content, of.by_exchange))
-        }
-    }
+    retry.content(death.content, own_user)
 }
 
 /// Delays a returning message again, because its queue is full. `None`: a copy would die each time.

@@ -35,6 +35,7 @@ kinds! {
     Bridge b".bridge/",
     Order b".altering/",
     Trial b".trial/",
+    Aside b".aside/",
     Claim b".claim/",
     Follower b".follower/",
     Intake b"",
@@ -67,6 +68,7 @@ impl Kind {
             | Kind::Bridge
             | Kind::Order
             | Kind::Trial
+            | Kind::Aside
             | Kind::Claim
             | Kind::Follower => true,
             Kind::Intake | Kind::QuorumIntake | Kind::AtLeastOnceIntake => {
@@ -97,6 +99,7 @@ impl Kind {
             Kind::Bridge => Some(OwnObject::Bridge(rest)),
             Kind::Order => Some(OwnObject::Order(rest)),
             Kind::Trial => Some(OwnObject::Trial(rest)),
+            Kind::Aside => Some(OwnObject::Aside(rest)),
             Kind::Claim => Some(OwnObject::Claim(rest)),
             Kind::Follower => Some(OwnObject::Follower(rest)),
             Kind::Intake => intake(false, QueueType::Default),

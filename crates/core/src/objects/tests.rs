@@ -32,6 +32,7 @@ impl Parts {
             Kind::ReturnExchange => OwnObject::ReturnExchange(&self.other),
             Kind::Order => OwnObject::Order(&self.other),
             Kind::Trial => OwnObject::Trial(&self.other),
+            Kind::Aside => OwnObject::Aside(&self.other),
             Kind::Claim => OwnObject::Claim(&self.other),
             Kind::Follower => OwnObject::Follower(&self.other),
             Kind::Bridge => OwnObject::Bridge(&self.other),

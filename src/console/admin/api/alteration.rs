@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use humantime_serde::re::humantime::parse_duration;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -19,6 +20,7 @@ use crate::console::count::count;
 use crate::management::{Alterations, NotAltered};
 
 const WAIT: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// What is changed, or will be.
 #[derive(Serialize, ToSchema)]
@@ -35,6 +37,8 @@ pub(super) struct Altered {
     notes: Vec<String>,
     /// How long clients waited at most, in milliseconds; once it is done.
     pause: Option<u64>,
+    /// Messages that waited aside meanwhile.
+    moved: u64,
     /// Messages that were lost: they came past the proxy in the last moment.
     lost: u32,
     /// All of it in sentences.
@@ -64,10 +68,12 @@ fn wish(asked: &mut Asked) -> Result<Wish, Problem> {
     let unset = parameters.read_all("unset", |name| Ok::<_, &str>(name.to_owned()))?;
     let queue_type = parameters.read("type", |text| Ok::<_, &str>(Value::from(text)))?;
     let queue_type = queue_type.map(|value| ("x-queue-type".to_owned(), value));
+    let max_pause = parameters.read("max-pause", parse_duration)?;
     Ok(Wish {
         set: set.into_iter().chain(queue_type).collect(),
         unset: unset.into_iter().collect(),
         allow_direct: parameters.is_true("allow-direct")?,
+        max_pause: max_pause.unwrap_or(MAX_PAUSE),
     })
 }
 
@@ -76,7 +82,7 @@ impl Api {
         let dry_run = asked.parameters.is_true("dry-run")?;
         let wish = wish(&mut asked)?;
         let parameters = &mut asked.parameters;
-        let wait = parameters.read("wait", humantime_serde::re::humantime::parse_duration)?;
+        let wait = parameters.read("wait", parse_duration)?;
         let queue = parameters.read("queue", |text| Ok::<_, &str>(text.to_owned()))?;
         asked.end()?;
         let queue = queue.filter(|queue| !queue.is_empty());
@@ -135,12 +141,14 @@ impl Altered {
         let Done {
             pause,
             lost,
+            moved,
             unbound,
             ..
         } = alterations.alter(vhost, plan, wait).await?;
         altered.done = true;
         altered.pause = Some(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
         altered.lost = lost;
+        altered.moved = moved;
         let unbound = unbound.iter();
         let words = |text| format!("A binding could not be made again: {text}");
         altered.notes = unbound.map(words).collect();
@@ -177,6 +185,10 @@ impl Altered {
         }));
         let pause = self.pause.iter();
         says.extend(pause.map(|pause| format!("Clients waited for {pause} ms at most.")));
+        if self.moved > 0 {
+            let moved = count(self.moved, "message");
+            says.push(format!("Moved aside and back: {moved}."));
+        }
         if self.lost > 0 {
             let lost = count(self.lost.into(), "message");
             says.push(format!("Lost: {lost}, which came past the proxy."));
@@ -195,6 +207,7 @@ impl Altered {
             bindings: 0,
             notes: Vec::new(),
             pause: None,
+            moved: 0,
             lost: 0,
             says: Vec::new(),
         }

@@ -1,5 +1,7 @@
 //! Why a queue cannot be made anew.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use thiserror::Error;
 
@@ -58,6 +60,15 @@ pub enum Refusal {
     OtherProtocol(String),
     #[error("it delays returned messages itself, and these cannot be counted")]
     DelaysItself,
+    #[error(
+        "{messages} messages are ready, and nobody reads them: clients would wait for about {} s until they are moved aside and back, and `max-pause` is {} s. Let consumers read them first, or allow more",
+        .pause.as_secs(), .max_pause.as_secs()
+    )]
+    Backlog {
+        messages: u64,
+        pause: Duration,
+        max_pause: Duration,
+    },
 }
 
 /// What is against it by its kind.

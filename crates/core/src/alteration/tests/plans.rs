@@ -1,5 +1,7 @@
 //! What is planned for which queue.
 
+use std::time::Duration;
+
 use serde_json::{Value, from_value, json};
 
 use crate::alteration::plan::*;
@@ -264,4 +266,39 @@ fn other_proxies_take_part_and_other_protocols_are_against_it() {
     assert_eq!(others(&queue), Err(vec![mqtt]));
     let plan = planned(&queue, &["x-max-length=7", "allow-direct"]).expect("a plan");
     assert!(plan.order.allow_direct && plan.notes[0].contains("MQTT 3.1.1"));
+}
+
+#[test]
+fn a_backlog_that_takes_too_long_to_move_is_against_it() {
+    let with = |messages: u64, bytes: u64, consumers: u64| Seen {
+        backlog: ListedBacklog {
+            messages,
+            bytes,
+            consumers,
+        },
+        ..alone(json!({}))
+    };
+    let within = |seconds: u64| Wish {
+        max_pause: Duration::from_secs(seconds),
+        ..wish(&["x-max-length=7"])
+    };
+    let planned = |seen: &Seen, seconds| {
+        let intake = |_: &DeclareArguments<'_>| None;
+        plan("q", seen, &within(seconds), &Names::default(), intake)
+    };
+    let says = |refusals: Vec<Refusal>| refusals[0].to_string();
+    let too_long = planned(&with(50_000, 5_000_000, 0), 5).expect_err("it takes too long");
+    assert!(says(too_long).contains("clients would wait for about 22 s"));
+    let plan = planned(&with(50_000, 5_000_000, 0), 22).expect("a plan");
+    assert!(plan.notes.iter().any(|note| note.contains("about 22 s")));
+    assert_eq!((plan.backlog.most, plan.backlog.window), (51_219, 500));
+    // Somebody reads them: whether they are too many shows then.
+    let read = planned(&with(50_000, 5_000_000, 1), 5).expect("a plan");
+    assert_eq!(read.backlog.most, 9_756);
+    // Large ones.
+    let large = planned(&with(10, 10 << 20, 0), 5).expect("a plan");
+    assert_eq!((large.backlog.most, large.backlog.window), (38, 4));
+    assert!(planned(&with(50, 50 << 20, 0), 5).is_err());
+    let unknown = planned(&with(0, 0, 0), 0).expect("a plan");
+    assert_eq!((unknown.backlog.most, unknown.backlog.window), (0, 500));
 }

@@ -9,6 +9,7 @@ use crate::amqp::content::Content;
 use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{Table, TableBuilder};
+use crate::dead_letter::aside::{self, Delivered};
 use crate::dead_letter::headers::{
     BCC, CC, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, routes,
 };
@@ -188,6 +189,38 @@ proptest! {
             let properties = Properties::parse(&again.properties).unwrap();
             let (retry, original) = retry::back_in(b"q", &properties, OWN).unwrap();
             prop_assert_eq!(looks(&retry.before(&again, original).unwrap()), looks(&message));
+        }
+    }
+
+    /// However often; and after a retry, whose count goes on.
+    #[test]
+    fn a_message_that_waited_aside_is_what_it_was(message in messages(), was_away in any::<bool>()) {
+        let (queue, exchange, key) = (name("q"), name("x"), name("k"));
+        for broker in BROKERS {
+            let rules = rules(broker.dialect);
+            let mut in_queue = match was_away {
+                true => back(broker, &sent(&returned(&queue, ("x", "k"), &message), &rules).content, &rules).content,
+                false => message.clone(),
+            };
+            for _ in 0..2 {
+                let delivered = Delivered {
+                    queue: &queue,
+                    exchange: &exchange,
+                    routing_key: &key,
+                    content: &in_queue,
+                    acquired: false,
+                };
+                let waits = aside::aside(delivered, &rules, OWN, NOW).unwrap();
+                let (_, [_, expiration, _], _) = looks(&waits);
+                prop_assert_eq!((headers(&waits).get(CC), expiration), (Ok(None), None));
+                let waits = broker.deliver(&broker.publish(&waits, "", "aside"));
+                in_queue = aside::back(&waits, &rules, OWN, NOW).unwrap();
+                let properties = Properties::parse(&in_queue.properties).unwrap();
+                let (retry, original) = retry::back_in(b"q", &properties, OWN).unwrap();
+                prop_assert_eq!((&retry.exchange, &retry.routing_key), (&exchange, &key));
+                prop_assert_eq!(retry.attempts.all, u64::from(was_away));
+                prop_assert_eq!(looks(&retry.before(&in_queue, original).unwrap()), looks(&message));
+            }
         }
     }
 
