@@ -128,6 +128,7 @@ impl<'a> Shared<'a> {
             walks: walks.clone(),
             login: parts::login(self.config),
             sessions: self.settings.clone(),
+            attending: Arc::default(),
         })
     }
 

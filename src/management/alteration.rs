@@ -6,6 +6,7 @@ use std::time::Duration;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde_json::Value;
 use thiserror::Error;
+use tokio::sync::Mutex;
 use tracing::{debug, info, warn};
 
 use crate::alteration::plan::{ListedConnection, Plan, Refusal, Seen, Wish, left_behind, plan};
@@ -28,6 +29,10 @@ const BACKLOG: &str = "columns=messages_ready,message_bytes_ready,consumers";
 const TIMES: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(2);
 
+/// How often, and after which pauses, a claim is tried: who looks after an order that has just ended holds one for a moment.
+const CLAIMS: u32 = 15;
+const CLAIM_PAUSE: Duration = Duration::from_millis(200);
+
 /// Makes queues anew.
 #[derive(Clone)]
 pub struct Alterations {
@@ -36,6 +41,8 @@ pub struct Alterations {
     /// Of the proxy's links; the vhost is added.
     pub login: Login,
     pub sessions: Arc<session::Settings>,
+    /// One at a time: the watchdog and the list of all queues find the same ones.
+    pub attending: Arc<Mutex<()>>,
 }
 
 #[derive(Debug, Error)]
@@ -147,7 +154,15 @@ impl Alterations {
                 backlog,
             },
         );
-        let altered = self.walks.alter(settings).await?;
+        let mut altered = Err(Failure::Claimed);
+        for _ in 0..CLAIMS {
+            altered = self.walks.alter(settings.clone()).await;
+            match &altered {
+                Err(Failure::Claimed) => tokio::time::sleep(CLAIM_PAUSE).await,
+                _ => break,
+            }
+        }
+        let altered = altered?;
         info!(%vhost, %queue, pause = ?altered.pause, attempts = altered.attempts, lost = altered.lost, moved = altered.moved, "a queue is made anew with other arguments");
         self.relearn(vhost, &queue).await;
         Ok(altered)
@@ -155,6 +170,7 @@ impl Alterations {
 
     /// Another proxy makes a queue anew, or has left that behind: takes part in it, or finishes it.
     pub(super) async fn attend(&self, vhost: &Vhost, order: Order) {
+        let _one = self.attending.lock().await;
         let queue = order.name();
         let settings = self.settings(vhost, order, Task::Follow);
         for _ in 0..TIMES {

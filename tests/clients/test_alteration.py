@@ -163,6 +163,19 @@ def test_which_types_a_channel_of_the_broker_survives(altering, kinds, reads):
         assert survives
 
 
+def test_an_exchange_stays_that_goes_with_its_last_binding(altering):
+    own = altering
+    for kind in ("fanout", "topic"):
+        exchange = own.exchange(kind, kind, auto_delete=True)
+        name = own.made(f"of-{kind}", max_length=1000)
+        own.bind(name, exchange, "order.#")
+        assert "Done" in altered(own, name, "--unset", "x-max-length")
+        own.publish(exchange, "order.new", b"comes")
+        assert own.get(name).body == b"comes" and not left(own)
+        own.channel.queue_unbind(name, exchange, "order.#")
+        assert exchange not in own.via.broker.exchanges(own.via.vhost)
+
+
 def test_what_cannot_become_a_quorum_queue(altering):
     own = altering
     name = own.made("orders", **{"x-max-priority": 5})

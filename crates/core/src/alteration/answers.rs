@@ -38,13 +38,11 @@ impl Alteration {
                 let busy = format!("{consumers} consumers read from it past this proxy");
                 self.undo(busy, now, fx);
             }
-            State::Counting if self.order().quorum || self.moves => {
-                self.enter(State::Unbinding(0), now, fx);
-            }
+            State::Counting => self.enter(State::Keeping(0), now, fx),
             State::Recounting { .. } if messages > 0 => {
                 self.enter(State::Moving(Way::Out), now, fx);
             }
-            State::Counting | State::Recounting { .. } => self.enter(State::Deleting, now, fx),
+            State::Recounting { .. } => self.enter(State::Deleting, now, fx),
             _ => {}
         }
     }
@@ -115,6 +113,7 @@ impl Alteration {
             State::Withdrawing => State::Testing(0),
             State::Testing(at) => State::Testing(at + 1),
             State::Storing => State::Holding,
+            State::Keeping(at) => State::Keeping(at + 1),
             State::Unbinding(at) => State::Unbinding(at + 1),
             State::Proving { last } => State::Ending { last },
             State::Ending { last } => State::Recounting { last },
@@ -144,7 +143,7 @@ impl Alteration {
             State::Deleting => {
                 self.undo("a message came in its last moment".to_owned(), now, fx);
             }
-            State::Unbinding(_) => self.undo(text, now, fx),
+            State::Keeping(_) | State::Unbinding(_) => self.undo(text, now, fx),
             // A consumer of its clients is exclusive: it has got all there was.
             State::Proving { last: false } => self.enter(State::Settling, now, fx),
             State::Proving { last: true } => self.undo(text, now, fx),

@@ -28,6 +28,9 @@ pub struct Order {
     /// From which some binding, or an alternate exchange, leads to the queue.
     #[serde(default)]
     pub exchanges: BTreeSet<String>,
+    /// Auto-delete exchanges, which would go with their last binding: the queue of the order stands in for the queue meanwhile.
+    #[serde(default)]
+    pub kept: BTreeSet<String>,
     /// Consumers past the proxies do not stop it.
     #[serde(default)]
     pub allow_direct: bool,

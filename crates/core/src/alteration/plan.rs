@@ -167,6 +167,7 @@ pub fn plan(
         quorum: listed.queue_type.as_deref() == Some(QUORUM),
         old: anew.old,
         new: anew.new,
+        kept: auto_delete(&bindings, seen),
         bindings,
         exchanges,
         allow_direct: wish.allow_direct,
@@ -311,9 +312,6 @@ fn bindings(queue: &str, seen: &Seen, against: &mut Vec<Refusal>) -> Vec<Binding
     for listed in seen.bindings.iter().filter(of_queue) {
         let source = listed.source.clone();
         let exchange = seen.exchanges.iter().find(|it| it.name == source);
-        if exchange.is_some_and(|exchange| exchange.auto_delete) {
-            against.push(Refusal::AutoDeleteExchange(source.clone()));
-        }
         if exchange.is_some_and(|exchange| exchange.exchange_type == "x-recent-history") {
             against.push(Refusal::RecentHistory(source.clone()));
         }
@@ -329,6 +327,13 @@ fn bindings(queue: &str, seen: &Seen, against: &mut Vec<Refusal>) -> Vec<Binding
         });
     }
     bindings
+}
+
+/// Those of the bindings' exchanges that go with their last binding.
+fn auto_delete(bindings: &[Binding], seen: &Seen) -> BTreeSet<String> {
+    let bound = |exchange: &&ListedExchange| bindings.iter().any(|it| it.source == exchange.name);
+    let exchanges = seen.exchanges.iter().filter(|it| it.auto_delete);
+    exchanges.filter(bound).map(|it| it.name.clone()).collect()
 }
 
 /// Exchanges from which something leads to the queue, over bindings and alternate exchanges.

@@ -26,6 +26,7 @@ pub(super) enum State {
     Settling,
     Cancelling,
     Counting,
+    Keeping(usize),
     Unbinding(usize),
     Moving(Way),
     /// A quorum queue counts what it has written, and that may not be all that it was sent. A consumer is written itself, behind all of that. This one
@@ -66,6 +67,7 @@ impl State {
                 | State::Settling
                 | State::Cancelling
                 | State::Counting
+                | State::Keeping(_)
                 | State::Unbinding(_)
                 | State::Proving { .. }
                 | State::Ending { .. }

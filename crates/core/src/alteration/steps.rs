@@ -76,6 +76,7 @@ impl Alteration {
             State::Testing(at) | State::Binding(at) | State::Undoing(at) => {
                 self.bind(MethodId::QUEUE_BIND, at, now, fx);
             }
+            State::Keeping(at) => self.keep(at, now, fx),
             State::Unbinding(at) => {
                 self.under_way = true;
                 self.bind(MethodId::QUEUE_UNBIND, at, now, fx);
@@ -113,6 +114,7 @@ impl Alteration {
                 let mut arguments = TableBuilder::default();
                 arguments.longstr(b"x-queue-type", b"quorum");
                 arguments.longstr(ORDER, order.text().as_bytes());
+                arguments.long(b"x-max-length", 1); // nobody reads what comes by way of `keep`
                 let arguments = arguments.finish();
                 let place = self.place();
                 self.declare(&place, QueueDeclare::DURABLE, &arguments, fx);
@@ -181,6 +183,21 @@ impl Alteration {
 
     fn trial(&self) -> ShortStr {
         plan::trial(&self.settings.names, &self.order().queue).unwrap_or_default()
+    }
+
+    /// The exchange gets another binding, or all have one.
+    fn keep(&mut self, at: usize, now: Now, fx: &mut Effects) {
+        let Some(exchange) = self.order().kept.iter().nth(at) else {
+            let next = match self.order().quorum || self.moves {
+                true => State::Unbinding(0),
+                false => State::Deleting,
+            };
+            return self.enter(next, now, fx);
+        };
+        let place = self.place();
+        let binding = (exchange.as_bytes(), &*place, &*place);
+        let out = fx.broker.build(&[]);
+        reply::bind(out, self.channel, MethodId::QUEUE_BIND, binding, 0);
     }
 
     /// Binds or unbinds, or goes on behind the last one.

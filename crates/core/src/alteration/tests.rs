@@ -41,6 +41,7 @@ fn order(quorum: bool) -> Order {
             arguments: Arguments::new(),
         }],
         exchanges: BTreeSet::new(),
+        kept: BTreeSet::new(),
         allow_direct: false,
     }
 }
@@ -48,7 +49,7 @@ fn order(quorum: bool) -> Order {
 impl Script for Scripted {
     type Machine = Alteration;
 
-    /// `new [quorum] [direct] [finish] [wait=MS] [others=N] [backlog=N]`
+    /// `new [quorum] [direct] [finish] [wait=MS] [others=N] [backlog=N] [keeps=EXCHANGE]`
     fn begin(words: &mut Words) -> Scripted {
         let wait = words.option_number("wait").unwrap_or(10_000);
         let task = match words.flag("finish") {
@@ -64,6 +65,8 @@ impl Script for Scripted {
         };
         let mut machine = alteration(task, words.flag("quorum"));
         machine.settings.order.allow_direct = words.flag("direct");
+        let kept = words.option("keeps");
+        machine.settings.order.kept = kept.into_iter().collect();
         Scripted {
             rig: Rig::new(machine),
         }

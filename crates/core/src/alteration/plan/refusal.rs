@@ -48,8 +48,6 @@ pub enum Refusal {
         "its binding to the exchange {0} has an argument that is no text or boolean, whose exact type the management API does not show"
     )]
     BindingArguments(String),
-    #[error("the exchange {0} goes with its last binding (auto-delete), and would be gone")]
-    AutoDeleteExchange(String),
     #[error("the exchange {0} gives each new binding its last messages (x-recent-history)")]
     RecentHistory(String),
     #[error(
