@@ -39,7 +39,7 @@ use policies::Listed;
 
 pub use crate::registry::adoption::ListedPolicy;
 pub use adoption::{Adoption, NotAdopted};
-pub use alteration::{Alterations, NotAltered};
+pub use alteration::{Alterations, NotAltered, intake_of};
 pub use examined::ListedPermission;
 pub use harm::{HARMFUL, Harm};
 pub use http::{Api, NoAnswer};

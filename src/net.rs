@@ -1,6 +1,6 @@
 //! The shell around the pure machines: sockets, tasks and channels, and nothing that decides.
 
-mod alterations;
+pub mod alterations;
 pub mod background;
 pub mod balance;
 pub mod clock;

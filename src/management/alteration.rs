@@ -7,7 +7,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::Mutex;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use crate::alteration::plan::{ListedConnection, Plan, Refusal, Seen, Wish, left_behind, plan};
 use crate::alteration::{Altered, Failure, Order, Settings, Task};
@@ -25,9 +25,6 @@ use super::{Adoption, listing};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const BACKLOG: &str = "columns=messages_ready,message_bytes_ready,consumers";
-/// How often, and after which pauses, an order is tried that somebody else works on.
-const TIMES: u32 = 5;
-const PAUSE: Duration = Duration::from_secs(2);
 
 /// How often, and after which pauses, a claim is tried: who looks after an order that has just ended holds one for a moment.
 const CLAIMS: u32 = 15;
@@ -95,31 +92,11 @@ impl Alterations {
         if let Some(order) = left_behind(queue, &seen, &self.sessions.names) {
             self.attend(vhost, order).await;
         }
-        let intake = |arguments: &DeclareArguments<'_>| self.intake(vhost, queue, arguments);
-        let names = &self.sessions.names;
+        let sessions = &*self.sessions;
+        let intake =
+            |arguments: &DeclareArguments<'_>| intake_of(sessions, vhost, queue, arguments);
+        let names = &sessions.names;
         Ok(plan(queue, &seen, wish, names, intake))
-    }
-
-    /// As a session would rewrite a declare with these arguments.
-    fn intake(
-        &self,
-        vhost: &Vhost,
-        queue: &str,
-        arguments: &DeclareArguments<'_>,
-    ) -> Option<ShortStr> {
-        let ours = self.sessions.policies.ours();
-        let policy = ours.matching(Queue {
-            vhost,
-            name: queue.as_bytes(),
-            queue_type: match arguments.queue_type() {
-                QueueType::Quorum => QueueType::Quorum,
-                _ => QueueType::Classic,
-            },
-        });
-        match arguments.wanted(policy, self.sessions.mode, &self.sessions.names) {
-            Wanted::Probe(Aim::Full, _, intake) => Some(intake),
-            _ => None,
-        }
     }
 
     /// Carries a plan out, as soon as the queue is quiet.
@@ -144,19 +121,16 @@ impl Alterations {
         {
             return Err(NotAltered::NoIntake(intake));
         }
-        let queue = order.name();
-        let settings = self.settings(
-            vhost,
-            order,
-            Task::Alter {
-                wait,
-                others,
-                backlog,
-            },
-        );
+        let (queue, catalogue) = (order.name(), &self.adoption.catalogue);
+        let task = Task::Alter {
+            wait,
+            others,
+            backlog,
+        };
+        let settings = self.settings(vhost, order.clone(), task);
         let mut altered = Err(Failure::Claimed);
         for _ in 0..CLAIMS {
-            altered = self.walks.alter(settings.clone()).await;
+            altered = self.walks.alter(settings.clone(), catalogue).await;
             match &altered {
                 Err(Failure::Claimed) => tokio::time::sleep(CLAIM_PAUSE).await,
                 _ => break,
@@ -164,49 +138,27 @@ impl Alterations {
         }
         let altered = altered?;
         info!(%vhost, %queue, pause = ?altered.pause, attempts = altered.attempts, lost = altered.lost, moved = altered.moved, "a queue is made anew with other arguments");
-        self.relearn(vhost, &queue).await;
+        self.relearn(vhost, &order).await;
         Ok(altered)
     }
 
     /// Another proxy makes a queue anew, or has left that behind: takes part in it, or finishes it.
     pub(super) async fn attend(&self, vhost: &Vhost, order: Order) {
         let _one = self.attending.lock().await;
-        let queue = order.name();
-        let settings = self.settings(vhost, order, Task::Follow);
-        for _ in 0..TIMES {
-            match self.walks.finish(settings.clone()).await {
-                Ok(_) => {
-                    warn!(%vhost, %queue, "an alteration of the queue that another proxy had begun is finished");
-                    break;
-                }
-                Err(Failure::Finished) => break,
-                Err(Failure::Claimed) => {
-                    info!(%vhost, %queue, "another proxy alters the queue: this one takes part");
-                }
-                Err(error) => {
-                    return warn!(%vhost, %queue, %error, "an alteration of the queue that another proxy had begun cannot be finished now");
-                }
-            }
-            match self.walks.alter(settings.clone()).await {
-                Ok(_) | Err(Failure::Finished) => break,
-                // It is this proxy's own, or it is at work on another one.
-                Err(Failure::Claimed) => return,
-                // Who had begun is silent. The broker may not know yet that it is gone.
-                Err(error) => {
-                    debug!(%vhost, %queue, %error, "the proxy that alters the queue is silent");
-                }
-            }
-            tokio::time::sleep(PAUSE).await;
+        let settings = self.settings(vhost, order.clone(), Task::Follow);
+        if self.walks.attend(settings, &self.adoption.catalogue).await {
+            self.relearn(vhost, &order).await;
         }
-        self.relearn(vhost, &queue).await;
     }
 
     /// It is another queue.
-    async fn relearn(&self, vhost: &Vhost, queue: &ShortStr) {
+    async fn relearn(&self, vhost: &Vhost, order: &Order) {
+        let queue = &order.name();
         let Adoption {
             catalogue, clock, ..
         } = &self.adoption;
-        catalogue.end(vhost, queue, clock.now().mono);
+        catalogue.alter(vhost, queue, &order.altered());
+        catalogue.replace(vhost, queue, clock.now().mono);
         if let Err(error) = self.adoption.learn(vhost, queue).await {
             debug!(%vhost, %queue, %error, "the queue cannot be listed now");
         }
@@ -223,6 +175,28 @@ impl Alterations {
             task,
             rules: self.sessions.rules,
         }
+    }
+}
+
+/// As a session would rewrite a declare with these arguments.
+pub fn intake_of(
+    sessions: &session::Settings,
+    vhost: &Vhost,
+    queue: &str,
+    arguments: &DeclareArguments<'_>,
+) -> Option<ShortStr> {
+    let ours = sessions.policies.ours();
+    let policy = ours.matching(Queue {
+        vhost,
+        name: queue.as_bytes(),
+        queue_type: match arguments.queue_type() {
+            QueueType::Quorum => QueueType::Quorum,
+            _ => QueueType::Classic,
+        },
+    });
+    match arguments.wanted(policy, sessions.mode, &sessions.names) {
+        Wanted::Probe(Aim::Full, _, intake) => Some(intake),
+        _ => None,
     }
 }
 

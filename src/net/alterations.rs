@@ -1,22 +1,27 @@
 //! A queue that is made anew: who tells the sessions and the publisher of its vhost, and hears of them. One at a time.
 
 use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tracing::{debug, info, warn};
 
 use crate::alteration::{
     Alteration, Altered, Effects, Failure, Follower, Input, Output, Settings, Task, Told,
 };
 use crate::machine::{Machine, Now, Owner};
 use crate::publisher;
+use crate::registry::catalogue::Catalogue;
 use crate::registry::reach::Reach;
 use crate::session::{self, Ready, Swap};
 
-use super::clock::Clock;
-use super::drive::{Drive, Outlet};
+use super::clock::{Clock, SystemClock};
+use super::dial::Line;
+use super::drive::{Connector, Drive, Outlet};
+use super::stream::Stream;
 use super::vhosts::Hub;
 use super::walks::Walks;
 
@@ -26,13 +31,29 @@ const INBOX: usize = 1 << 18;
 const TIMES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(300);
 
+/// How often, and after which pauses, an order is tried that somebody else works on.
+const ATTENDED: u32 = 5;
+const ATTEND_AGAIN: Duration = Duration::from_secs(2);
+
+/// Makes queues anew, over any connections.
+pub struct Altering<S, C> {
+    pub hub: Hub,
+    pub catalogue: Catalogue,
+    pub clock: C,
+    pub connector: Arc<dyn Fn() -> Connector<S> + Send + Sync>,
+}
+
 /// While it lives, sessions may be held.
 pub(super) struct Swapping {
     reach: Arc<Reach>,
     /// What sessions were told last.
     told: Option<Told>,
     to: mpsc::Sender<Input>,
+    /// Before sessions go on with another queue: they may declare at once.
+    anew: Anew,
 }
+
+type Anew = Box<dyn Fn() + Send>;
 
 /// Lets all sessions go on when it is dropped.
 struct Held(Hub);
@@ -45,25 +66,99 @@ struct AlterationOutlet {
 // === impl Walks ===
 
 impl Walks {
-    /// Makes a queue anew, or takes part in it. It goes on when the future is dropped.
+    /// Makes a queue anew. It goes on when the future is dropped.
+    ///
+    /// # Errors
+    /// The queue is as it was, or an error of the link says that this is unknown.
+    pub async fn alter(
+        &self,
+        settings: Settings,
+        catalogue: &Catalogue,
+    ) -> Result<Altered, Failure> {
+        let altering = self.altering(catalogue);
+        let thread = self.thread.runtime();
+        let altering = thread.spawn(async move { altering.alter(settings).await });
+        let silent = crate::walk::Failure::Silent;
+        altering.await.unwrap_or(Err(silent.into()))
+    }
+
+    /// [`Altering::attend`]. It goes on when the future is dropped.
+    pub async fn attend(&self, settings: Settings, catalogue: &Catalogue) -> bool {
+        let altering = self.altering(catalogue);
+        let thread = self.thread.runtime();
+        let attending = thread.spawn(async move { altering.attend(settings).await });
+        attending.await.unwrap_or_default()
+    }
+
+    fn altering(&self, catalogue: &Catalogue) -> Altering<Line, SystemClock> {
+        let dialer = self.walker.dialer.clone();
+        Altering {
+            hub: self.hub.clone(),
+            catalogue: catalogue.clone(),
+            clock: self.walker.clock,
+            connector: Arc::new(move || dialer.connector(|_| ())),
+        }
+    }
+}
+
+// === impl Altering ===
+
+impl<S: Stream, C: Clock> Altering<S, C> {
+    /// Makes a queue anew, or takes part in it.
     ///
     /// # Errors
     /// The queue is as it was, or an error of the link says that this is unknown.
     pub async fn alter(&self, settings: Settings) -> Result<Altered, Failure> {
         let reach = settings.order.reach(&settings.login.vhost);
         let (to, inbox) = mpsc::channel(INBOX);
-        let held = self.hub.begin_swap(reach, to).ok_or(Failure::Claimed)?;
-        let this = self.clone();
-        let altering = self.thread.runtime().spawn(async move {
-            let mut altered = this.run(settings.clone(), inbox).await;
-            if matches!(altered, Err(Failure::Link(_))) && this.hub.is_swapping() {
-                altered = this.finish_for_clients(settings).await.or(altered);
+        let held = self.hub.begin_swap(reach, self.anew(&settings), to);
+        let held = held.ok_or(Failure::Claimed)?;
+        let mut altered = self.run(settings.clone(), inbox).await;
+        if matches!(altered, Err(Failure::Link(_))) && self.hub.is_swapping() {
+            altered = self.finish_for_clients(settings).await.or(altered);
+        }
+        drop(held);
+        altered
+    }
+
+    /// What declares may say of the queue from then on.
+    fn anew(&self, settings: &Settings) -> Anew {
+        let (catalogue, vhost) = (self.catalogue.clone(), settings.login.vhost.clone());
+        let (queue, altered) = (settings.order.name(), settings.order.altered());
+        Box::new(move || catalogue.alter(&vhost, &queue, &altered))
+    }
+
+    /// Another proxy makes a queue anew, or has left that behind: takes part in it, or finishes it. Returns whether it may be another queue
+    /// now.
+    pub async fn attend(&self, settings: Settings) -> bool {
+        let (vhost, queue) = (settings.login.vhost.clone(), settings.order.name());
+        for _ in 0..ATTENDED {
+            match self.finish(settings.clone()).await {
+                Ok(_) => {
+                    warn!(%vhost, %queue, "an alteration of the queue that another proxy had begun is finished");
+                    break;
+                }
+                Err(Failure::Finished) => break,
+                Err(Failure::Claimed) => {
+                    info!(%vhost, %queue, "another proxy alters the queue: this one takes part");
+                }
+                Err(error) => {
+                    warn!(%vhost, %queue, %error, "an alteration of the queue that another proxy had begun cannot be finished now");
+                    return false;
+                }
             }
-            drop(held);
-            altered
-        });
-        let silent = crate::walk::Failure::Silent;
-        altering.await.unwrap_or(Err(silent.into()))
+            match self.alter(settings.clone()).await {
+                Ok(_) | Err(Failure::Finished) => break,
+                // It is this proxy's own, or it is at work on another one.
+                Err(Failure::Claimed) => return false,
+                // Who had begun is silent. The broker may not know yet that it is gone.
+                Err(error) => {
+                    debug!(%vhost, %queue, %error, "the proxy that alters the queue is silent");
+                }
+            }
+            self.sleep(ATTEND_AGAIN).await;
+        }
+        true
     }
 
     /// Clients wait for the queue, and nothing is heard of who makes it.
@@ -74,16 +169,13 @@ impl Walks {
             if !matches!(finished, Err(Failure::Link(_) | Failure::Claimed)) {
                 break;
             }
-            tokio::time::sleep(PAUSE).await;
+            self.sleep(PAUSE).await;
         }
         finished
     }
 
     /// Finishes what a proxy that has ended left behind.
-    ///
-    /// # Errors
-    /// It could not be done now.
-    pub async fn finish(&self, settings: Settings) -> Result<Altered, Failure> {
+    async fn finish(&self, settings: Settings) -> Result<Altered, Failure> {
         let (_to, inbox) = mpsc::channel(1);
         let task = Task::Finish;
         self.run(Settings { task, ..settings }, inbox).await
@@ -94,7 +186,7 @@ impl Walks {
         settings: Settings,
         inbox: mpsc::Receiver<Input>,
     ) -> Result<Altered, Failure> {
-        let now = Clock::now(&self.walker.clock);
+        let now = self.clock.now();
         match settings.task {
             Task::Follow => self.drive(Follower::new(settings, now), inbox).await,
             Task::Alter { .. } | Task::Finish => {
@@ -113,11 +205,16 @@ impl Walks {
             hub: self.hub.clone(),
             ended,
         };
-        let connector = self.walker.dialer.connector(|_| ());
-        let mut drive = Drive::link(machine, outlet, inbox, self.walker.clock, connector);
+        let connector = (self.connector)();
+        let mut drive = Drive::link(machine, outlet, inbox, self.clock.clone(), connector);
         drive.run(std::future::pending()).await;
         let silent = crate::walk::Failure::Silent;
         told.try_recv().unwrap_or(Err(silent.into()))
+    }
+
+    async fn sleep(&self, pause: Duration) {
+        let (mut timer, until) = (C::Timer::default(), self.clock.now().mono.after(pause));
+        poll_fn(|cx| self.clock.poll_until(&mut timer, until, cx)).await;
     }
 }
 
@@ -136,7 +233,7 @@ impl<M: Machine<Input = Input, Output = Output>> Outlet<M> for AlterationOutlet 
 
 impl Hub {
     /// `None`: one is under way.
-    fn begin_swap(&self, reach: Reach, to: mpsc::Sender<Input>) -> Option<Held> {
+    fn begin_swap(&self, reach: Reach, anew: Anew, to: mpsc::Sender<Input>) -> Option<Held> {
         let mut swapping = self.swapping();
         if swapping.is_some() {
             return None;
@@ -145,15 +242,21 @@ impl Hub {
             reach: Arc::new(reach),
             told: None,
             to,
+            anew,
         });
         Some(Held(self.clone()))
     }
 
     /// Whether sessions wait.
-    fn is_swapping(&self) -> bool {
+    pub fn is_swapping(&self) -> bool {
         let swapping = self.swapping();
         let told = swapping.as_ref().and_then(|swapping| swapping.told);
         matches!(told, Some(Told::Hold | Told::Settle | Told::Cancel))
+    }
+
+    fn has_told(&self, told: Told) -> bool {
+        let swapping = self.swapping();
+        swapping.as_ref().is_some_and(|of| of.told == Some(told))
     }
 
     fn tell_of_swap(&self, told: Told) {
@@ -165,6 +268,9 @@ impl Hub {
             return self.pause_publisher(&swapping.reach, true);
         }
         swapping.told = Some(told);
+        if let Told::Over { anew: true } = told {
+            (swapping.anew)();
+        }
         // Behind that: who registers later asks for it.
         let sessions = self.sessions();
         let owners = sessions.iter().map(|(owner, _)| *owner);
@@ -242,7 +348,9 @@ impl Swapping {
 impl Drop for Held {
     fn drop(&mut self) {
         if self.0.is_swapping() {
-            self.0.tell_of_swap(Told::Over { anew: true });
+            // Before that, nobody deletes it: these sessions may have messages of it.
+            let anew = self.0.has_told(Told::Cancel);
+            self.0.tell_of_swap(Told::Over { anew });
         }
         *self.0.swapping() = None;
     }

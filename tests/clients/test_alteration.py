@@ -117,6 +117,30 @@ def test_a_queue_is_made_anew_under_its_clients(altering, kind):
         own.queue("orders", kind=kind, ttl=60000, dlx=own.name("dead"), overflow="reject-publish")
 
 
+def test_declares_meanwhile_may_say_the_old_arguments(altering):
+    own = altering
+    name = own.made("orders", max_length=1000)
+    ended, refused = threading.Event(), []
+
+    def declare():
+        with own.via.connect() as connection:
+            while not ended.is_set():
+                try:
+                    with connection.channel() as channel:
+                        while not ended.is_set():
+                            own.queue("orders", channel=channel, max_length=1000)
+                except pika.exceptions.ChannelClosedByBroker as closed:
+                    refused.append(str(closed))
+
+    declaring = threading.Thread(target=declare)
+    declaring.start()
+    for number in range(5):
+        assert "Done" in altered(own, name, "--set", f"x-max-length={2000 + number}")
+    ended.set()
+    declaring.join()
+    assert not refused
+
+
 def test_a_classic_queue_becomes_a_quorum_queue(altering):
     """Under its clients, which go on to declare what it was."""
     own = altering

@@ -45,4 +45,5 @@ def test_a_queue_is_altered_while_nodes_and_proxies_go(cluster, vhost, start):
             until(lambda: ".altering/" not in load.queues(), load.queues)
         until(lambda: "Clients waited for" in altered(4, proxies[1]), lambda: said, deadline=180, pause=1)
         assert cluster.arguments(vhost, QUEUE)["x-max-length"] == 1_000_004
+        assert not [words for client in load.clients for words in client.lost if "406" in words]
         counted(load, may_lose=["expired"])

@@ -259,6 +259,13 @@ impl Registry {
         self.catalogue.end(&self.vhost, queue, now);
     }
 
+    /// The broker reports another queue with that name.
+    pub fn replaced(&mut self, queue: &ShortStr, now: Mono) {
+        self.queues.remove(&**queue);
+        self.exclusive.remove(queue);
+        self.catalogue.replace(&self.vhost, queue, now);
+    }
+
     pub fn any_retries(&self) -> bool {
         self.any_retries
     }

@@ -2,12 +2,15 @@
 //! queue it is about. So whoever finds that queue can finish the work.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::table::TableBuilder;
+use crate::registry::arguments::ALTERED;
+use crate::registry::catalogue::names_in;
 use crate::registry::reach::Reach;
 
 use super::ORDER;
@@ -53,6 +56,13 @@ impl Order {
     /// Of the queue.
     pub fn name(&self) -> ShortStr {
         ShortStr::copy(self.queue.as_bytes()).unwrap_or_default()
+    }
+
+    /// Arguments that declares may go on to say as they were.
+    pub fn altered(&self) -> Arc<[ShortStr]> {
+        let name = str::from_utf8(ALTERED).unwrap_or_default();
+        let names = self.new.get(name).and_then(Value::as_str);
+        names_in(names.unwrap_or_default().as_bytes())
     }
 
     /// What has to wait meanwhile.

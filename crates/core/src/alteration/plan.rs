@@ -151,7 +151,7 @@ pub fn plan(
         against.push(Refusal::Unfinished);
     }
     let anew = Anew::of(listed, wish, names, intake, &mut against);
-    let bindings = bindings(queue, seen, &mut against);
+    let bindings = bindings(queue, seen, names, &mut against);
     let exchanges = leading_to(&bindings, seen);
     let mut direct = feeding(queue, &exchanges, seen, names);
     direct.extend(other_protocols(&seen.connections));
@@ -301,12 +301,17 @@ fn changes(before: &Arguments, after: &Arguments) -> Vec<Change> {
         .collect()
 }
 
-/// Those of the queue, without the one at the default exchange.
-fn bindings(queue: &str, seen: &Seen, against: &mut Vec<Refusal>) -> Vec<Binding> {
+/// Those of the queue, without the one at the default exchange, and without the proxy's own for returns: it is made when it is needed.
+fn bindings(queue: &str, seen: &Seen, names: &Names, against: &mut Vec<Refusal>) -> Vec<Binding> {
+    let is_for_returns = |exchange: &str| {
+        let own = names.parse(exchange.as_bytes());
+        matches!(own, Some(OwnObject::ReturnExchange(_)))
+    };
     let of_queue = |binding: &&ListedBinding| {
         binding.destination_type == "queue"
             && binding.destination == queue
             && !binding.source.is_empty()
+            && !is_for_returns(&binding.source)
     };
     let mut bindings = Vec::new();
     for listed in seen.bindings.iter().filter(of_queue) {

@@ -186,6 +186,30 @@ impl Catalogue {
         });
     }
 
+    /// Another queue is there. What declares may say of an altered one they may say until it is listed.
+    pub fn replace(&self, vhost: &Vhost, queue: &ShortStr, at: Mono) {
+        let life = self.next_life();
+        self.change(vhost, queue, |known| {
+            let altered = known?.altered.clone();
+            Some(Queue {
+                ended: Some(at),
+                altered,
+                ..Queue::new(life)
+            })
+        });
+    }
+
+    /// The queue is made anew: declares may go on to say these arguments as they were.
+    pub fn alter(&self, vhost: &Vhost, queue: &ShortStr, altered: &Arc<[ShortStr]>) {
+        let life = self.next_life();
+        self.change(vhost, queue, |known| {
+            let known = known.map(|known| Queue::clone(known));
+            let mut queue = known.unwrap_or_else(|| Queue::new(life));
+            queue.altered = Some(altered.clone());
+            Some(queue)
+        });
+    }
+
     /// The queue was exclusive to a connection that has ended.
     pub fn forget(&self, vhost: &[u8], queue: &[u8]) {
         if let Some(shard) = self.shard(queue) {
@@ -370,8 +394,13 @@ impl Queue {
 fn altered(declared: &Declared) -> Option<Arc<[ShortStr]>> {
     let arguments = DeclareArguments::read(&declared.form.arguments);
     let names = arguments.value(ALTERED)?.as_longstr()?;
-    let names = names.split(|byte| *byte == b',');
-    Some(names.filter_map(ShortStr::copy).collect())
+    Some(names_in(names))
+}
+
+/// The names in the value of [`ALTERED`].
+pub fn names_in(altered: &[u8]) -> Arc<[ShortStr]> {
+    let names = altered.split(|byte| *byte == b',');
+    names.filter_map(ShortStr::copy).collect()
 }
 
 /// A declare without a type says nothing about the type.

@@ -233,8 +233,12 @@ impl Declares {
             Answer::Fits => line.registry.verified(queue, now),
             Answer::Refused(close) if refusal::ends_knowledge(close.code, close.text) => {
                 // Another queue may be there.
-                self.answered = Some(queue.clone()).filter(|_| close.code != PRECONDITION_FAILED);
-                line.registry.end(queue, now);
+                let is_another = close.code == PRECONDITION_FAILED;
+                self.answered = Some(queue.clone()).filter(|_| !is_another);
+                match is_another {
+                    true => line.registry.replaced(queue, now),
+                    false => line.registry.end(queue, now),
+                }
                 line.turn.event(Event::DeclareLeft {
                     queue: queue.clone(),
                     cause: Fallback::Stale,
