@@ -9,7 +9,7 @@
 //!                                                                                                            │
 //!                                        Ended ◀─ Cleaning ◀─ sessions go on ◀─ Binding ◀─ Declaring ◀────────┘
 //! ```
-//! A backlog that nobody reads is moved aside instead of being waited for, and back ([`moving`]): its clients wait for longer.
+//! A backlog that nobody reads is moved aside instead of being waited for, and back (`moving.rs`): its clients wait for longer.
 //!
 //! ```text
 //!  sessions hold ─▶ sessions cancel ─▶ Counting ─▶ Unbinding ─▶ Moving out ─▶ Deleting ─▶ … ─▶ Binding ─▶ Looking ─▶ Moving back ─▶ Clearing
