@@ -188,9 +188,12 @@ pub struct Alteration {
     anew: bool,
     /// The queue, or a binding of it, may be missing.
     under_way: bool,
-    /// This attempt moves a backlog; and the queue for one may be there.
+    /// This attempt moves a backlog.
     moves: bool,
+    /// The queue for a backlog is there, ...
     stores: bool,
+    /// ... and may have messages: the order must stay.
+    waits_aside: bool,
     altered: Altered,
     busy: String,
     failure: Option<Failure>,
@@ -222,7 +225,8 @@ impl Alteration {
             anew: false,
             under_way: false,
             moves: false,
-            stores: settings.task == Task::Finish,
+            stores: false,
+            waits_aside: false,
             altered: Altered::default(),
             busy: String::new(),
             failure: None,
@@ -298,7 +302,13 @@ impl Alteration {
 
     fn fail(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
         self.failure.get_or_insert(failure);
-        self.clean(now, fx);
+        match self.waits_aside {
+            true => {
+                self.under_way = false;
+                self.enter(State::Ended, now, fx);
+            }
+            false => self.clean(now, fx),
+        }
     }
 
     /// Nothing waits aside any more.
@@ -436,6 +446,7 @@ impl Linked for Alteration {
             match self.state {
                 State::Waiting | State::Draining => self.enter(self.state, now, fx),
                 State::Moving(_) => self.look_again(now, fx),
+                State::Looking => self.ask(fx),
                 _ => {}
             }
         }

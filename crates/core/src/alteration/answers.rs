@@ -18,8 +18,13 @@ impl Alteration {
         match self.state {
             State::Waiting => self.waits(ok, now, fx),
             State::Moving(_) => self.is_moved(messages == 0, fx),
+            // Of a proxy that is gone: what it was given comes back when the broker knows.
+            State::Looking if consumers > 0 => self.ask_at = Some(now.mono.after(SLOW)),
             State::Looking if messages > 0 => self.enter(State::Moving(Way::Back), now, fx),
-            State::Looking => self.moved_back(now, fx),
+            State::Looking => {
+                self.stores = true;
+                self.moved_back(now, fx);
+            }
             State::Draining if messages == 0 && self.order().quorum => {
                 self.enter(State::Proving { last: false }, now, fx);
             }
@@ -60,7 +65,7 @@ impl Alteration {
             return self.enter(State::Holding, now, fx);
         }
         if missing == 0 && self.may_move(ok, now) {
-            (self.moves, self.stores) = (true, true);
+            self.moves = true;
             return self.enter(State::Storing, now, fx);
         }
         if now.mono >= self.ends {
@@ -99,6 +104,12 @@ impl Alteration {
         if self.state == State::Listening {
             // The claim keeps its channel: what the broker refuses closes another one.
             self.open(fx);
+        }
+        match self.state {
+            State::Storing => self.stores = true,
+            // Another proxy may have left some there.
+            State::Finding => self.waits_aside = true,
+            _ => {}
         }
         let next = match self.state {
             State::Claiming => State::Listening,

@@ -105,6 +105,7 @@ impl Alteration {
             Task::Alter { backlog, .. } => backlog.window,
             Task::Finish | Task::Follow => WINDOW,
         };
+        (self.stores, self.waits_aside) = (true, true);
         let from = match way {
             Way::Out => self.order().name(),
             Way::Back => self.aside(),
@@ -254,6 +255,7 @@ impl Alteration {
 
     /// The queue is there with all its messages.
     pub(super) fn moved_back(&mut self, now: Now, fx: &mut Effects) {
+        self.waits_aside = false;
         match self.anew || self.settings.task == Task::Finish {
             true => self.clean(now, fx),
             false => self.rest(now, fx),
