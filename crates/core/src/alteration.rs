@@ -301,14 +301,18 @@ impl Alteration {
     }
 
     fn fail(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
-        self.failure.get_or_insert(failure);
-        match self.waits_aside {
-            true => {
-                self.under_way = false;
-                self.enter(State::Ended, now, fx);
-            }
-            false => self.clean(now, fx),
+        if self.waits_aside {
+            return self.leave(failure, now, fx);
         }
+        self.failure.get_or_insert(failure);
+        self.clean(now, fx);
+    }
+
+    /// The order stays: whoever finds it goes on.
+    fn leave(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
+        self.failure = Some(failure);
+        self.under_way = false;
+        self.enter(State::Ended, now, fx);
     }
 
     /// Nothing waits aside any more.

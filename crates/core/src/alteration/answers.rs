@@ -1,7 +1,7 @@
 //! What the answers of the broker and of the sessions lead to.
 
 use crate::amqp::method::QueueDeclareOk;
-use crate::amqp::reply_code::{NOT_FOUND, RESOURCE_LOCKED};
+use crate::amqp::reply_code::{NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED};
 use crate::machine::Now;
 use crate::session::Ready;
 use crate::walk::Failure as LinkFailure;
@@ -159,10 +159,16 @@ impl Alteration {
             State::Proving { last: false } => self.enter(State::Settling, now, fx),
             State::Proving { last: true } => self.undo(text, now, fx),
             // It is there as it was.
-            State::Declaring { old: false } if self.settings.task == Task::Finish => {
+            State::Declaring { .. }
+                if self.settings.task == Task::Finish && code == PRECONDITION_FAILED =>
+            {
                 self.enter(State::Binding(0), now, fx);
             }
-            State::Declaring { old: false } => {
+            State::Declaring { old } if old || self.settings.task == Task::Finish => {
+                self.anew = true; // what clients had is gone
+                self.leave(refusal(code, text), now, fx);
+            }
+            State::Declaring { .. } => {
                 self.failure = Some(Failure::Back(text));
                 self.enter(State::Declaring { old: true }, now, fx);
             }

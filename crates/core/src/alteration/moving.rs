@@ -262,10 +262,7 @@ impl Alteration {
         }
     }
 
-    /// The order stays, too: whoever finds it goes on.
     pub(super) fn stays_aside(&mut self, why: String, now: Now, fx: &mut Effects) {
-        self.under_way = false;
-        self.failure = Some(Failure::Aside(why, self.aside()));
-        self.enter(State::Ended, now, fx);
+        self.leave(Failure::Aside(why, self.aside()), now, fx);
     }
 }

@@ -299,3 +299,14 @@ fn a_backlog_that_takes_too_long_to_move_is_against_it() {
     let unknown = planned(&with(0, 0, 0), 0).expect("a plan");
     assert_eq!((unknown.backlog.most, unknown.backlog.window), (0, 500));
 }
+
+#[test]
+fn the_exchange_for_returns_goes_with_the_queue_and_is_made_again_later() {
+    let exchange = "dlx-proxy.return/q";
+    let binding = json!([{"source": exchange, "destination": "q", "destination_type": "queue", "routing_key": ""}]);
+    let exchange = json!([{"name": exchange, "type": "fanout", "auto_delete": true}]);
+    let seen = seen(json!({}), json!([]), binding, exchange);
+    let order = planned(&seen, &["x-max-length=7"]).expect("a plan").order;
+    assert_eq!(order.bindings, []);
+    assert!(order.exchanges.is_empty());
+}
