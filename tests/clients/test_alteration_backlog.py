@@ -68,10 +68,11 @@ def test_clients_of_a_backlog_go_on_behind_it(altering):  # noqa: F811
     with Load(own.via, name, exchange, "order.new", consumers=0) as load:
         until(lambda: load.sent > 50 or load.errors, "messages")
         own.channel.basic_consume(name, lambda *_: None)
+        # It settles nothing.
         said = altered(own, name, "--unset", "x-max-length", "--wait", "4s", code=1)
-        assert "1 connections had messages of it unsettled" in said or "could not end" in said, said
+        assert "It is as it was" in said, said
         own.channel.close()
-        said = altered(own, name, "--unset", "x-max-length", "--wait", "4s")
+        said = altered(own, name, "--unset", "x-max-length", "--wait", "30s")
         assert "Moved aside and back" in said, said
         sent = load.sent
         until(lambda: load.sent > sent + 50 or load.errors, "more messages")
