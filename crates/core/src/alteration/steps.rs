@@ -144,14 +144,7 @@ impl Alteration {
             State::Waiting | State::Draining | State::Counting | State::Recounting { .. } => {
                 self.declare(queue, QueueDeclare::PASSIVE, &[], fx);
             }
-            State::Storing => {
-                let mut arguments = TableBuilder::default();
-                if order.quorum {
-                    arguments.longstr(b"x-queue-type", b"quorum");
-                }
-                let arguments = arguments.finish();
-                self.declare(&self.aside(), QueueDeclare::DURABLE, &arguments, fx);
-            }
+            State::Storing => self.declare_aside(fx),
             State::Moving(Way::Out) => self.declare(queue, QueueDeclare::PASSIVE, &[], fx),
             State::Moving(Way::Back) | State::Looking => {
                 self.declare(&self.aside(), QueueDeclare::PASSIVE, &[], fx);
@@ -174,6 +167,16 @@ impl Alteration {
 
     fn claim(&self) -> ShortStr {
         plan::claim(&self.settings.names, &self.order().queue).unwrap_or_default()
+    }
+
+    /// Of the same type: what is replicated stays so.
+    fn declare_aside(&self, fx: &mut Effects) {
+        let mut arguments = TableBuilder::default();
+        if self.order().quorum {
+            arguments.longstr(b"x-queue-type", b"quorum");
+        }
+        let arguments = arguments.finish();
+        self.declare(&self.aside(), QueueDeclare::DURABLE, &arguments, fx);
     }
 
     /// The name of the queue where a backlog waits.
