@@ -116,3 +116,23 @@ def test_a_proxy_that_is_killed_while_it_moves_a_backlog_loses_nothing(altering,
         until(lambda: not left(own) and aside not in names(own), lambda: names(own))
     bodies = {int(message.body) for message in own.all_of(name, number)}
     assert bodies == set(range(number))
+
+
+def test_an_alarm_while_a_backlog_is_moved_loses_nothing(altering):  # noqa: F811
+    """Clients go on, and what waits aside comes back, when the alarm is over."""
+    own = altering
+    name = own.made("orders", max_length=100_000)
+    number = 5000
+    exchange = filled(own, name, number)
+    aside = f"{PREFIX}.aside/{name}"
+    said = []
+    moving = threading.Thread(target=lambda: said.append(altered(own, name, "--unset", "x-max-length", code=None)))
+    moving.start()
+    until(lambda: aside in names(own) and own.depth(aside) > 100 or not moving.is_alive(), "it moves", pause=0)
+    with own.via.broker.under_memory_alarm():
+        own.proxy.says("the broker has an alarm")
+    moving.join()
+    own.channel.queue_bind(name, exchange, "more")
+    until(lambda: aside not in names(own) and not left(own), lambda: names(own))
+    bodies = [int(message.body) for message in own.all_of(name, number)]
+    assert sorted(set(bodies)) == list(range(number))
