@@ -15,7 +15,7 @@ use crate::client::{self, Connection, Message, PATIENCE, Settlement, arguments};
 use crate::confirms::Unconfirmed;
 use crate::lab::Lab;
 use crate::process::{PREFIX, Route, ask as ask_port, authorization, free_port, parts};
-use crate::redrives::ask;
+use crate::redrives::{ask, load};
 use crate::report::{Figure, Figures};
 use crate::stream::join;
 
@@ -130,18 +130,8 @@ pub(crate) fn with_backlog(lab: &Lab<'_>) -> anyhow::Result<Figures> {
     let proxy = proxy(lab, "alter-backlog", api)?;
     let mut control = Connection::open(&proxy.address)?;
     control.declare(QUEUE, QueueDeclare::DURABLE, arguments(None))?;
-    control.confirms()?;
     let all = lab.settings.scale.waiting;
-    let mut unconfirmed = Unconfirmed::default();
-    for number in 0..all {
-        let mut frames = Vec::new();
-        client::publish(&mut frames, QUEUE, Message::default(), number);
-        control.write(&frames)?;
-        unconfirmed.published();
-        while unconfirmed.len() > 500 || number + 1 == all && unconfirmed.len() > 0 {
-            unconfirmed.wait(&mut control)?;
-        }
-    }
+    load(&mut control, QUEUE, all, Message::default())?;
     let order = format!(
         "/api/v1/vhosts/{VHOST}/queues/alter?queue={QUEUE}&set=x-max-length%3D1000000&max-pause=60s"
     );

@@ -264,9 +264,13 @@ impl Hub {
         let Some(swapping) = swapping.as_mut() else {
             return;
         };
-        if told == Told::Moving {
-            return self.pause_publisher(&swapping.reach, true);
-        }
+        let swap = match told {
+            Told::Moving => return self.pause_publisher(&swapping.reach, true),
+            Told::Hold => Swap::Hold(swapping.reach.clone()),
+            Told::Settle => Swap::Settle,
+            Told::Cancel => Swap::Cancel,
+            Told::Over { anew } => Swap::Over { anew },
+        };
         swapping.told = Some(told);
         if let Told::Over { anew: true } = told {
             (swapping.anew)();
@@ -276,22 +280,13 @@ impl Hub {
         let owners = sessions.iter().map(|(owner, _)| *owner);
         // Before they can answer.
         swapping.say(Input::Told(owners.collect::<BTreeSet<_>>()));
-        let swap = match told {
-            Told::Hold => Swap::Hold(swapping.reach.clone()),
-            Told::Settle => Swap::Settle,
-            Told::Cancel | Told::Moving => Swap::Cancel,
-            Told::Over { anew } => Swap::Over { anew },
-        };
         for (_, inbox) in &sessions {
             // One that has no room is at its end.
             let _ = inbox.try_send(Box::new(session::Input::Swap(swap.clone())));
         }
-        let pauses = match told {
-            Told::Hold | Told::Settle => return,
-            Told::Cancel | Told::Moving => true,
-            Told::Over { .. } => false,
-        };
-        self.pause_publisher(&swapping.reach, pauses);
+        if let Told::Cancel | Told::Over { .. } = told {
+            self.pause_publisher(&swapping.reach, told == Told::Cancel);
+        }
     }
 
     fn pause_publisher(&self, reach: &Reach, pauses: bool) {

@@ -218,7 +218,7 @@ def names(own):
 
 def left(own):
     """What an alteration needs, and takes away."""
-    return [name for name in names(own) if ".altering/" in name or ".trial/" in name or ".claim/" in name]
+    return [name for name in names(own) if any(part in name for part in (".altering/", ".trial/", ".claim/", ".aside/"))]
 
 
 def test_a_queue_that_is_at_work_stays_as_it_is(altering):

@@ -172,6 +172,15 @@ pub enum Failure {
     Aside(String, ShortStr),
 }
 
+/// The queue where a backlog waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aside {
+    Missing,
+    Empty,
+    /// It may be there, with messages: the order must stay.
+    MayWait,
+}
+
 #[derive(Debug)]
 pub struct Alteration {
     settings: Settings,
@@ -190,10 +199,7 @@ pub struct Alteration {
     under_way: bool,
     /// This attempt moves a backlog.
     moves: bool,
-    /// The queue for a backlog is there, ...
-    stores: bool,
-    /// ... and may have messages: the order must stay.
-    waits_aside: bool,
+    backlog: Aside,
     altered: Altered,
     busy: String,
     failure: Option<Failure>,
@@ -225,8 +231,7 @@ impl Alteration {
             anew: false,
             under_way: false,
             moves: false,
-            stores: false,
-            waits_aside: false,
+            backlog: Aside::Missing,
             altered: Altered::default(),
             busy: String::new(),
             failure: None,
@@ -301,7 +306,7 @@ impl Alteration {
     }
 
     fn fail(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
-        if self.waits_aside {
+        if self.backlog == Aside::MayWait {
             return self.leave(failure, now, fx);
         }
         self.failure.get_or_insert(failure);
@@ -317,9 +322,9 @@ impl Alteration {
 
     /// Nothing waits aside any more.
     fn clean(&mut self, now: Now, fx: &mut Effects) {
-        let next = match self.stores {
-            true => State::Clearing,
-            false => State::Cleaning,
+        let next = match self.backlog {
+            Aside::Missing => State::Cleaning,
+            Aside::Empty | Aside::MayWait => State::Clearing,
         };
         self.enter(next, now, fx);
     }

@@ -37,7 +37,8 @@ Exit codes: 0 done, or nothing to do; 65 with --dry-run: something is missing; 1
 const AFTER_HELP_OF_ALTERATION: &str = "\
 Shows its plan, and asks. Elsewhere than on a terminal it needs --approve. The queue is deleted and declared anew, with its bindings and its consumers, \
 as soon as it is empty and nothing of it is unsettled. Meanwhile the proxy holds back what clients publish into it: less than a second. Messages that \
-nobody reads are moved aside and back, if that takes no longer than --max-pause. All clients of the queue have to use the proxies of the vhost. Without --set and --unset it only takes over the dead letters of the queue. \
+nobody reads are moved aside and back, if that takes no longer than --max-pause. All clients of the queue have to \
+use the proxies of the vhost. Without --set and --unset it only takes over the dead letters of the queue. \
 The proxy needs a `management-url`; you need the tag `policymaker`.
 
 Exit codes: 0 done; 65 with --dry-run: something is missing; 1 no answer, the queue was not quiet, or you said no; 64 usage error, or --approve is missing.";

@@ -7,7 +7,7 @@ use crate::session::Ready;
 use crate::walk::Failure as LinkFailure;
 
 use super::moving::Way;
-use super::{Alteration, Effects, Failure, QUICK, SLOW, State, Task, Word};
+use super::{Alteration, Aside, Effects, Failure, QUICK, SLOW, State, Task, Word};
 
 const SLOW_BROKER: &str = "the broker was slow";
 
@@ -21,10 +21,7 @@ impl Alteration {
             // Of a proxy that is gone: what it was given comes back when the broker knows.
             State::Looking if consumers > 0 => self.ask_at = Some(now.mono.after(SLOW)),
             State::Looking if messages > 0 => self.enter(State::Moving(Way::Back), now, fx),
-            State::Looking => {
-                self.stores = true;
-                self.moved_back(now, fx);
-            }
+            State::Looking => self.moved_back(Aside::Empty, now, fx),
             State::Draining if messages == 0 && self.order().quorum => {
                 self.enter(State::Proving { last: false }, now, fx);
             }
@@ -106,9 +103,9 @@ impl Alteration {
             self.open(fx);
         }
         match self.state {
-            State::Storing => self.stores = true,
+            State::Storing => self.backlog = Aside::Empty,
             // Another proxy may have left some there.
-            State::Finding => self.waits_aside = true,
+            State::Finding => self.backlog = Aside::MayWait,
             _ => {}
         }
         let next = match self.state {
@@ -180,10 +177,7 @@ impl Alteration {
                 self.altered.unbound.push(text);
                 self.enter(State::Undoing(at + 1), now, fx);
             }
-            State::Looking if code == NOT_FOUND => {
-                self.stores = false;
-                self.moved_back(now, fx);
-            }
+            State::Looking if code == NOT_FOUND => self.moved_back(Aside::Missing, now, fx),
             State::Moving(Way::Out) => self.undo(text, now, fx),
             State::Moving(Way::Back) | State::Looking => self.stays_aside(text, now, fx),
             State::Clearing => self.enter(State::Cleaning, now, fx),

@@ -8,9 +8,8 @@
 
 use std::time::Duration;
 
-use crate::amqp::cursor::Cursor;
 use crate::amqp::ids::{ChannelId, ShortStr};
-use crate::amqp::method::{MethodId, QueueDeclareOk};
+use crate::amqp::method::{MethodId, QueueDeclareOk, Settle};
 use crate::amqp::reply;
 use crate::amqp::reply_code::REPLY_SUCCESS;
 use crate::amqp::version::Version;
@@ -21,7 +20,7 @@ use crate::machine::Now;
 use crate::mover::{Delivery, Keep, Mover};
 
 use super::steps::{TAG, consume};
-use super::{Alteration, Effects, Failure, SLOW, State, Task, Told, Word};
+use super::{Alteration, Aside, Effects, Failure, SLOW, State, Task, Told, Word};
 
 /// Without a confirm.
 const STALLS: Duration = Duration::from_secs(5);
@@ -71,12 +70,12 @@ impl Moving {
 
     /// Acks what is confirmed; returns how many.
     fn confirmed(&mut self, payload: &[u8], fx: &mut Effects) -> Result<u32, &'static str> {
-        let mut confirm = Cursor::new(payload);
-        let read = confirm.take(4).and_then(|_| confirm.longlong());
-        let tag = read.map_err(|_| "the broker sent a confirm that cannot be read")?;
-        let multiple = confirm.octet().is_ok_and(|bits| bits & 1 != 0);
+        let confirm = Settle::parse(payload);
+        let confirm = confirm.map_err(|_| "the broker sent a confirm that cannot be read")?;
+        let last = confirm.delivery_tag.0;
         let held = self.mover.held().map(|(held, _)| held);
-        let done = held.filter(|held| *held == tag || multiple && *held < tag);
+        let done = held.take_while(|held| *held <= last);
+        let done = done.filter(|held| confirm.multiple || *held == last);
         for tag in done.collect::<Vec<_>>() {
             self.mover.ack(tag);
         }
@@ -105,7 +104,7 @@ impl Alteration {
             Task::Alter { backlog, .. } => backlog.window,
             Task::Finish | Task::Follow => WINDOW,
         };
-        (self.stores, self.waits_aside) = (true, true);
+        self.backlog = Aside::MayWait;
         let from = match way {
             Way::Out => self.order().name(),
             Way::Back => self.aside(),
@@ -169,7 +168,7 @@ impl Alteration {
                 self.cannot_move(UNREADABLE, way, now, fx);
             }
             false => self.moving = Some(moving),
-            true if way == Way::Back => self.moved_back(now, fx),
+            true if way == Way::Back => self.moved_back(Aside::Empty, now, fx),
             true if self.order().quorum => self.enter(State::Proving { last: true }, now, fx),
             true => self.enter(State::Deleting, now, fx),
         }
@@ -254,8 +253,8 @@ impl Alteration {
     }
 
     /// The queue is there with all its messages.
-    pub(super) fn moved_back(&mut self, now: Now, fx: &mut Effects) {
-        self.waits_aside = false;
+    pub(super) fn moved_back(&mut self, backlog: Aside, now: Now, fx: &mut Effects) {
+        self.backlog = backlog;
         match self.anew || self.settings.task == Task::Finish {
             true => self.clean(now, fx),
             false => self.rest(now, fx),
