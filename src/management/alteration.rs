@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::Mutex;
 use tracing::{debug, info};
 
-use crate::alteration::plan::{ListedConnection, Plan, Refusal, Seen, Wish, left_behind, plan};
+use crate::alteration::plan::{
+    ListedBacklog, ListedConnection, ListedMembers, Plan, Refusal, Seen, Wish, left_behind, plan,
+};
 use crate::alteration::{Altered, Failure, Order, Settings, Task};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::link::Login;
-use crate::net::clock::Clock;
 use crate::net::walks::Walks;
 use crate::objects::QueueType;
 use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
@@ -24,7 +26,7 @@ use super::http::{Connection, NoAnswer};
 use super::{Adoption, listing};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const BACKLOG: &str = "columns=messages_ready,message_bytes_ready,consumers";
+const DETAILS: &str = "columns=name,messages_ready,message_bytes_ready,consumers,members,online";
 
 /// How often, and after which pauses, a claim is tried: who looks after an order that has just ended holds one for a moment.
 const CLAIMS: u32 = 15;
@@ -40,6 +42,15 @@ pub struct Alterations {
     pub sessions: Arc<session::Settings>,
     /// One at a time: the watchdog and the list of all queues find the same ones.
     pub attending: Arc<Mutex<()>>,
+}
+
+/// Of the queue.
+#[derive(Default, Deserialize)]
+struct Details {
+    #[serde(flatten)]
+    backlog: ListedBacklog,
+    #[serde(flatten)]
+    members: ListedMembers,
 }
 
 #[derive(Debug, Error)]
@@ -70,6 +81,8 @@ impl Alterations {
         let of = percent_encode(vhost, NON_ALPHANUMERIC).to_string();
         let name = percent_encode(queue.as_bytes(), NON_ALPHANUMERIC).to_string();
         let asking = self.adoption.api.ask_within(PATIENCE, async |mut api| {
+            let details = format!("queues/{of}/{name}?{DETAILS}");
+            let details: Details = api.find(details).await?.unwrap_or_default();
             Ok(Seen {
                 policies: api.get(format!("policies/{of}")).await?,
                 queues: api
@@ -77,10 +90,8 @@ impl Alterations {
                     .await?,
                 bindings: api.get(format!("bindings/{of}")).await?,
                 exchanges: api.get(format!("exchanges/{of}")).await?,
-                backlog: api
-                    .find(format!("queues/{of}/{name}?{BACKLOG}"))
-                    .await?
-                    .unwrap_or_default(),
+                backlog: details.backlog,
+                members: details.members,
                 connections: connections(&mut api, &of).await?,
                 global_prefetches: match wish.queue_type() {
                     Some(_) => global_prefetches(&mut api, &of).await?,
@@ -127,7 +138,7 @@ impl Alterations {
             others,
             backlog,
         };
-        let settings = self.settings(vhost, order.clone(), task);
+        let settings = self.settings(vhost, order, task);
         let mut altered = Err(Failure::Claimed);
         for _ in 0..CLAIMS {
             altered = self.walks.alter(settings.clone(), catalogue).await;
@@ -136,29 +147,24 @@ impl Alterations {
                 _ => break,
             }
         }
+        self.relearn(vhost, &queue).await;
         let altered = altered?;
         info!(%vhost, %queue, pause = ?altered.pause, attempts = altered.attempts, lost = altered.lost, moved = altered.moved, "a queue is made anew with other arguments");
-        self.relearn(vhost, &order).await;
         Ok(altered)
     }
 
     /// Another proxy makes a queue anew, or has left that behind: takes part in it, or finishes it.
     pub(super) async fn attend(&self, vhost: &Vhost, order: Order) {
         let _one = self.attending.lock().await;
-        let settings = self.settings(vhost, order.clone(), Task::Follow);
+        let queue = order.name();
+        let settings = self.settings(vhost, order, Task::Follow);
         if self.walks.attend(settings, &self.adoption.catalogue).await {
-            self.relearn(vhost, &order).await;
+            self.relearn(vhost, &queue).await;
         }
     }
 
-    /// It is another queue.
-    async fn relearn(&self, vhost: &Vhost, order: &Order) {
-        let queue = &order.name();
-        let Adoption {
-            catalogue, clock, ..
-        } = &self.adoption;
-        catalogue.alter(vhost, queue, &order.altered());
-        catalogue.replace(vhost, queue, clock.now().mono);
+    /// What the broker has says it for certain.
+    async fn relearn(&self, vhost: &Vhost, queue: &ShortStr) {
         if let Err(error) = self.adoption.learn(vhost, queue).await {
             debug!(%vhost, %queue, %error, "the queue cannot be listed now");
         }

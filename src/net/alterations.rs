@@ -12,9 +12,11 @@ use tracing::{debug, info, warn};
 use crate::alteration::{
     Alteration, Altered, Effects, Failure, Follower, Input, Output, Settings, Task, Told,
 };
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::{Machine, Now, Owner};
 use crate::publisher;
-use crate::registry::catalogue::Catalogue;
+use crate::registry::catalogue::fact::Source;
+use crate::registry::catalogue::{Catalogue, Report};
 use crate::registry::reach::Reach;
 use crate::session::{self, Ready, Swap};
 
@@ -49,7 +51,7 @@ pub(super) struct Swapping {
     /// What sessions were told last.
     told: Option<Told>,
     to: mpsc::Sender<Input>,
-    /// Before sessions go on with another queue: they may declare at once.
+    /// Before sessions go on with another queue: they may declare, or reject, at once.
     anew: Anew,
 }
 
@@ -103,7 +105,7 @@ impl Walks {
 
 // === impl Altering ===
 
-impl<S: Stream, C: Clock> Altering<S, C> {
+impl<S: Stream, C: Clock + Send + 'static> Altering<S, C> {
     /// Makes a queue anew, or takes part in it.
     ///
     /// # Errors
@@ -121,20 +123,28 @@ impl<S: Stream, C: Clock> Altering<S, C> {
         altered
     }
 
-    /// What declares may say of the queue from then on.
+    /// What all sessions know of the queue from then on.
     fn anew(&self, settings: &Settings) -> Anew {
-        let (catalogue, vhost) = (self.catalogue.clone(), settings.login.vhost.clone());
-        let (queue, altered) = (settings.order.name(), settings.order.altered());
-        Box::new(move || catalogue.alter(&vhost, &queue, &altered))
+        let (catalogue, clock) = (self.catalogue.clone(), self.clock.clone());
+        let (vhost, queue) = (settings.login.vhost.clone(), settings.order.name());
+        let told = Report::Declared(Arc::new(settings.order.declared(&settings.names)));
+        Box::new(move || {
+            let now = clock.now().mono;
+            catalogue.learn(&vhost, &queue, &told, Source::Management, now);
+        })
     }
 
     /// Another proxy makes a queue anew, or has left that behind: takes part in it, or finishes it. Returns whether it may be another queue
     /// now.
     pub async fn attend(&self, settings: Settings) -> bool {
         let (vhost, queue) = (settings.login.vhost.clone(), settings.order.name());
+        if self.hub.swaps(&vhost, &queue) {
+            return false;
+        }
         for _ in 0..ATTENDED {
             match self.finish(settings.clone()).await {
                 Ok(_) => {
+                    self.anew(&settings)();
                     warn!(%vhost, %queue, "an alteration of the queue that another proxy had begun is finished");
                     break;
                 }
@@ -149,7 +159,7 @@ impl<S: Stream, C: Clock> Altering<S, C> {
             }
             match self.alter(settings.clone()).await {
                 Ok(_) | Err(Failure::Finished) => break,
-                // It is this proxy's own, or it is at work on another one.
+                // It is at work on another one.
                 Err(Failure::Claimed) => return false,
                 // Who had begun is silent. The broker may not know yet that it is gone.
                 Err(error) => {
@@ -245,6 +255,13 @@ impl Hub {
             anew,
         });
         Some(Held(self.clone()))
+    }
+
+    /// Whether this proxy is at work on the queue.
+    fn swaps(&self, vhost: &Vhost, queue: &ShortStr) -> bool {
+        let swapping = self.swapping();
+        let reach = swapping.as_ref().map(|swapping| &swapping.reach);
+        reach.is_some_and(|reach| reach.vhost == *vhost && reach.queue == *queue)
     }
 
     /// Whether sessions wait.

@@ -9,7 +9,7 @@ import pytest
 
 from console import management
 from lab import Via, until
-from scene import PREFIX, Own, user
+from scene import PREFIX, Own, arguments, user
 from test_adoption import asked, queues, quoted, state
 
 
@@ -36,8 +36,9 @@ def altering(via, tmp_path):
 class Load:
     """A publisher and consumers of a queue, each on a connection of its own through the proxy."""
 
-    def __init__(self, via, queue, exchange, key, consumers=2):
+    def __init__(self, via, queue, exchange, key, consumers=2, declares=None, rejects=False):
         self.via, self.queue, self.exchange, self.key = via, queue, exchange, key
+        self.declares, self.rejects = declares, rejects
         self.got, self.errors, self.ended = [], [], threading.Event()
         self.sent, self.is_published = 0, False
         self.threads = [threading.Thread(target=self._publish), *(threading.Thread(target=self._consume) for _ in range(consumers))]
@@ -76,8 +77,13 @@ class Load:
         def work(connection, channel):
             def take(channel, method, _, body):
                 self.got.append(int(body))
-                channel.basic_ack(method.delivery_tag)
+                if self.rejects:
+                    channel.basic_reject(method.delivery_tag, requeue=False)
+                else:
+                    channel.basic_ack(method.delivery_tag)
 
+            if self.declares:
+                channel.queue_declare(self.queue, durable=True, arguments=arguments(**self.declares))
             channel.basic_qos(prefetch_count=10)
             channel.basic_consume(self.queue, take)
             while not (self.is_published and self.is_all()):
@@ -389,3 +395,41 @@ def test_dead_letters_go_on_by_the_new_arguments(altering):
     assert (message.body, message.properties.headers["x-first-death-reason"]) == (b"after", "rejected")
     labels = {"vhost": own.via.vhost, "queue": name, "reason": "rejected", "outcome": "confirmed"}
     until(lambda: own.proxy.metric("dlx_proxy_messages_dead_lettered_total", **labels) == 2, "both count")
+
+
+def test_what_a_quorum_queue_counts_and_what_it_says(altering):
+    """Without a proxy (S12.12)."""
+    own, broker = altering, altering.via.broker
+    with own.via.direct.channel() as channel:
+        name = own.queue("orders", kind="quorum", channel=channel)
+        single = own.queue("single", kind="quorum", single_active=True, channel=channel)
+        own.fill(name, [b"one", b"two"])
+        found = f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{own.via.vhost}">>, queue, <<"{name}">>)), {{Leader, _}} = amqqueue:get_pid(Q)'
+        broker.eval(f"{found}, sys:suspend(Leader).")
+        try:
+            counted = channel.queue_declare(name, passive=True).method
+            assert (counted.message_count, counted.consumer_count) == (0, 0)
+        finally:
+            broker.eval(f"{found}, sys:resume(Leader).")
+        own.has(name, 2)
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="405"):
+            channel.basic_get(single)
+
+
+@pytest.mark.parametrize("declares", [True, False], ids=["who-declared-it", "who-did-not"])
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_what_consumers_reject_afterwards_does_not_die_at_the_broker(altering, kind, declares):
+    """RabbitMQ 3 loses what it dead-letters itself while the leader of the queue stops."""
+    own = altering
+    made = own.queue if declares else own.made
+    name = made("orders", kind=kind, dlx=own.exchange("dead"))
+    with Load(own.via, name, "", name, consumers=1, declares=declares and {"kind": kind, "dlx": own.name("dead")}, rejects=True) as load:
+        until(lambda: load.sent > 50 or load.errors, "messages")
+        assert "Clients waited for" in altered(own, name, "--set", "x-max-length=1000")
+        with own.via.direct.channel() as spy:
+            spy.queue_declare("spy", exclusive=True)
+            spy.queue_bind("spy", queue_of(own, name)["arguments"]["x-dead-letter-exchange"].strip("+"), "#")
+            sent = load.sent
+            until(lambda: load.sent > sent + 50 or load.errors, "more messages")
+            assert spy.queue_declare("spy", passive=True).method.message_count == 0
+    assert not load.errors and load.got == list(range(load.sent))

@@ -2,16 +2,16 @@
 //! queue it is about. So whoever finds that queue can finish the work.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::method::QueueDeclare;
 use crate::amqp::table::TableBuilder;
-use crate::registry::arguments::ALTERED;
-use crate::registry::catalogue::names_in;
+use crate::objects::{Names, QueueType};
 use crate::registry::reach::Reach;
+use crate::registry::{Declared, Form};
 
 use super::ORDER;
 
@@ -58,11 +58,18 @@ impl Order {
         ShortStr::copy(self.queue.as_bytes()).unwrap_or_default()
     }
 
-    /// Arguments that declares may go on to say as they were.
-    pub fn altered(&self) -> Arc<[ShortStr]> {
-        let name = str::from_utf8(ALTERED).unwrap_or_default();
-        let names = self.new.get(name).and_then(Value::as_str);
-        names_in(names.unwrap_or_default().as_bytes())
+    /// The queue as it shall be.
+    pub fn declared(&self, names: &Names) -> Declared {
+        let bits = match self.durable {
+            true => QueueDeclare::DURABLE,
+            false => 0,
+        };
+        let form = Form::of(bits, &table(&self.new).unwrap_or_default());
+        let was = match self.quorum {
+            true => QueueType::Quorum,
+            false => QueueType::Classic,
+        };
+        Declared::of_queue(form, was, names)
     }
 
     /// What has to wait meanwhile.

@@ -199,17 +199,6 @@ impl Catalogue {
         });
     }
 
-    /// The queue is made anew: declares may go on to say these arguments as they were.
-    pub fn alter(&self, vhost: &Vhost, queue: &ShortStr, altered: &Arc<[ShortStr]>) {
-        let life = self.next_life();
-        self.change(vhost, queue, |known| {
-            let known = known.map(|known| Queue::clone(known));
-            let mut queue = known.unwrap_or_else(|| Queue::new(life));
-            queue.altered = Some(altered.clone());
-            Some(queue)
-        });
-    }
-
     /// The queue was exclusive to a connection that has ended.
     pub fn forget(&self, vhost: &[u8], queue: &[u8]) {
         if let Some(shard) = self.shard(queue) {
@@ -398,7 +387,7 @@ fn altered(declared: &Declared) -> Option<Arc<[ShortStr]>> {
 }
 
 /// The names in the value of [`ALTERED`].
-pub fn names_in(altered: &[u8]) -> Arc<[ShortStr]> {
+fn names_in(altered: &[u8]) -> Arc<[ShortStr]> {
     let names = altered.split(|byte| *byte == b',');
     names.filter_map(ShortStr::copy).collect()
 }

@@ -56,6 +56,10 @@ pub enum Refusal {
     FedBy(String),
     #[error("clients with another protocol go past the proxy: {0}")]
     OtherProtocol(String),
+    #[error(
+        "the node {0} has a replica of it and is down, so that clients would wait for 5 s: start the node first"
+    )]
+    MemberAway(String),
     #[error("it delays returned messages itself, and these cannot be counted")]
     DelaysItself,
     #[error(

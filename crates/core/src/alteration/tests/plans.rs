@@ -191,6 +191,17 @@ fn what_the_broker_itself_dead_letters_into_the_queue_is_against_it() {
 }
 
 #[test]
+fn a_node_of_the_queue_that_is_down_is_against_it() {
+    let with = |online: &[&str]| Seen {
+        members: from_value(json!({"members": ["a", "b"], "online": online})).expect("nodes"),
+        ..alone(json!({"type": "quorum"}))
+    };
+    let refused = [Refusal::MemberAway("b".to_owned())];
+    assert_eq!(against(&with(&["a"]), &["x-max-length=7"]), refused);
+    assert!(planned(&with(&["b", "a"]), &["x-max-length=7"]).is_ok());
+}
+
+#[test]
 fn a_setting_is_a_number_a_boolean_or_a_text() {
     let of = |text| setting(text).map(|(_, value)| value);
     assert_eq!(of("x-max-length=7"), Ok(json!(7)));
