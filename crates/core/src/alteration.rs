@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::amqp::cursor::Cursor;
-use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{Deliver, MethodId, QueueDeclareOk};
 use crate::amqp::reply;
 use crate::dead_letter::RuleSettings;
@@ -70,6 +70,7 @@ const QUICK: Duration = Duration::from_millis(5);
 const SLOW: Duration = Duration::from_millis(100);
 /// After an attempt, so that clients get on.
 const REST: Duration = Duration::from_secs(1);
+const UNREADABLE: &str = "the broker sent a delivery that cannot be read";
 /// Of the claim, which all others say something to.
 const CLAIM: ChannelId = ChannelId(1);
 
@@ -284,6 +285,10 @@ impl Alteration {
         }
     }
 
+    fn give_back(&self, tag: DeliveryTag, fx: &mut Effects) {
+        reply::nack(fx.broker.build(&[]), self.channel, tag, false, true);
+    }
+
     /// Other proxies that do not take part yet.
     fn missing(&self) -> usize {
         match self.settings.task {
@@ -339,6 +344,7 @@ impl Alteration {
             | State::Ending { last: true }
             | State::Recounting { last: true }
             | State::Moving(Way::Out)
+            | State::Getting
             | State::Deleting => {
                 self.enter(State::Undoing(0), now, fx);
             }
@@ -405,10 +411,16 @@ impl Linked for Alteration {
             }
             Some(MethodId::BASIC_DELIVER) if frame.channel == self.channel => {
                 let given = Deliver::parse(frame.payload);
-                let given = given.map_err(|_| "the broker sent a delivery that cannot be read")?;
-                let out = fx.broker.build(&[]);
-                reply::nack(out, self.channel, given.delivery_tag, false, true);
+                let given = given.map_err(|_| UNREADABLE)?;
+                self.give_back(given.delivery_tag, fx);
             }
+            Some(MethodId::BASIC_GET_OK) => {
+                let mut got = Cursor::new(frame.payload);
+                let tag = got.take(4).and_then(|_| got.longlong());
+                self.give_back(DeliveryTag(tag.map_err(|_| UNREADABLE)?), fx);
+                self.got(false, now, fx);
+            }
+            Some(MethodId::BASIC_GET_EMPTY) => self.got(true, now, fx),
             Some(
                 MethodId::BASIC_CONSUME_OK
                 | MethodId::BASIC_CANCEL_OK
@@ -455,7 +467,6 @@ impl Linked for Alteration {
             match self.state {
                 State::Waiting | State::Draining => self.enter(self.state, now, fx),
                 State::Moving(_) => self.look_again(now, fx),
-                State::Looking => self.ask(fx),
                 _ => {}
             }
         }

@@ -9,6 +9,7 @@ use crate::walk::Failure as LinkFailure;
 use super::moving::Way;
 use super::{Alteration, Aside, Effects, Failure, QUICK, SLOW, State, Task, Word};
 
+const CAME_BACK: &str = "messages came back to it";
 const SLOW_BROKER: &str = "the broker was slow";
 
 impl Alteration {
@@ -17,11 +18,11 @@ impl Alteration {
         let (messages, consumers) = (ok.message_count, ok.consumer_count);
         match self.state {
             State::Waiting => self.waits(ok, now, fx),
-            State::Moving(_) => self.is_moved(messages == 0, fx),
-            // Of a proxy that is gone: what it was given comes back when the broker knows.
-            State::Looking if consumers > 0 => self.ask_at = Some(now.mono.after(SLOW)),
-            State::Looking if messages > 0 => self.enter(State::Moving(Way::Back), now, fx),
-            State::Looking => self.moved_back(Aside::Empty, now, fx),
+            // It counts this consumer at least, or it did not answer (S12.12). Another one aside is that of a proxy that is gone: what it was
+            // given comes back when the broker knows.
+            State::Moving(Way::Back) => self.is_moved(messages == 0 && consumers == 1, fx),
+            State::Moving(Way::Out) => self.is_moved(messages == 0 && consumers > 0, fx),
+            State::Looking => self.enter(State::Moving(Way::Back), now, fx),
             State::Draining if messages == 0 && self.order().quorum => {
                 self.enter(State::Proving { last: false }, now, fx);
             }
@@ -34,7 +35,7 @@ impl Alteration {
                 self.ask_at = Some(now.mono.after(QUICK));
             }
             State::Counting | State::Recounting { .. } if messages > 0 && !self.moves => {
-                self.undo(format!("{messages} messages came back to it"), now, fx);
+                self.undo(CAME_BACK.to_owned(), now, fx);
             }
             State::Counting if consumers > 0 && !self.order().allow_direct => {
                 let busy = format!("{consumers} consumers read from it past this proxy");
@@ -79,6 +80,15 @@ impl Alteration {
         }
         self.say(Word::Waits, fx);
         self.ask_at = Some(now.mono.after(SLOW));
+    }
+
+    /// The answer to a `basic.get`.
+    pub(super) fn got(&mut self, is_empty: bool, now: Now, fx: &mut Effects) {
+        match (self.state, is_empty) {
+            (State::Getting, true) => self.enter(State::Deleting, now, fx),
+            (State::Getting, false) => self.undo(CAME_BACK.to_owned(), now, fx),
+            _ => {}
+        }
     }
 
     /// Whether a `declare-ok` says that something is done.
@@ -177,6 +187,10 @@ impl Alteration {
                 self.altered.unbound.push(text);
                 self.enter(State::Undoing(at + 1), now, fx);
             }
+            State::Getting if code == RESOURCE_LOCKED => {
+                self.enter(State::Proving { last: true }, now, fx);
+            }
+            State::Getting => self.undo(text, now, fx),
             State::Looking if code == NOT_FOUND => self.moved_back(Aside::Missing, now, fx),
             State::Moving(Way::Out) => self.undo(text, now, fx),
             State::Moving(Way::Back) | State::Looking => self.stays_aside(text, now, fx),

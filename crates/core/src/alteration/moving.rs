@@ -1,7 +1,7 @@
 //! A backlog on its way: out of the queue to one where it waits aside, or back.
 //!
 //! ```text
-//! delivered ─▶ published with the same number ─▶ confirmed ─▶ acked ─▶ ... the queue counts none, all are confirmed ─▶ cancelled
+//! delivered ─▶ published with the same number ─▶ confirmed ─▶ acked ─▶ ... the queue counts none, all are confirmed ─▶ cancelled ─▶ got, until there is none
 //! ```
 //! It has a channel of its own, on which deliveries and publishes are counted from 1: so a confirm names the delivery. A message is in one of both
 //! queues at least, at any time. What is on its way when the proxy is killed may be in both.
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclareOk, Settle};
 use crate::amqp::reply;
-use crate::amqp::reply_code::REPLY_SUCCESS;
+use crate::amqp::reply_code::{REPLY_SUCCESS, RESOURCE_LOCKED};
 use crate::amqp::version::Version;
 use crate::dead_letter::Rules;
 use crate::dead_letter::aside::{self, Delivered};
@@ -39,8 +39,17 @@ pub(super) enum Way {
 pub(super) struct Moving {
     channel: ChannelId,
     mover: Mover<()>,
-    /// Its consumer: `Some(true)` once it has ended.
-    ends: Option<bool>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Consuming,
+    Cancelling,
+    /// Gets what the consumer has left, one by one: only the answer that there is none comes from the queue itself.
+    Getting,
+    Asking,
+    Empty,
 }
 
 // === impl Moving ===
@@ -56,7 +65,7 @@ impl Moving {
         Moving {
             channel,
             mover: Mover::new(channel, 0),
-            ends: None,
+            stage: Stage::Consuming,
         }
     }
 
@@ -65,7 +74,14 @@ impl Moving {
     }
 
     fn is_over(&self) -> bool {
-        self.ends == Some(true) && self.mover.is_idle()
+        self.stage == Stage::Empty && self.mover.is_idle()
+    }
+
+    fn get(&mut self, from: &[u8], fx: &mut Effects) {
+        if self.stage == Stage::Getting && self.mover.is_idle() {
+            self.stage = Stage::Asking;
+            reply::get(fx.broker.build(&[]), self.channel, from);
+        }
     }
 
     /// Acks what is confirmed; returns how many.
@@ -105,15 +121,19 @@ impl Alteration {
             Task::Finish | Task::Follow => WINDOW,
         };
         self.backlog = Aside::MayWait;
-        let from = match way {
-            Way::Out => self.order().name(),
-            Way::Back => self.aside(),
-        };
+        let from = self.moved_from(way);
         self.open(fx);
         self.moving = Some(Moving::begin(self.channel, &from, window, fx));
         self.open(fx);
         self.goes_on(now);
         self.look_again(now, fx);
+    }
+
+    fn moved_from(&self, way: Way) -> ShortStr {
+        match way {
+            Way::Out => self.order().name(),
+            Way::Back => self.aside(),
+        }
     }
 
     fn goes_on(&mut self, now: Now) {
@@ -147,10 +167,17 @@ impl Alteration {
                 }
                 self.goes_on(now);
             }
-            Some(MethodId::BASIC_CANCEL_OK) => moving.ends = Some(true),
+            Some(MethodId::BASIC_CANCEL_OK | MethodId::BASIC_GET_OK) => {
+                moving.stage = Stage::Getting;
+            }
+            Some(MethodId::BASIC_GET_EMPTY) => moving.stage = Stage::Empty,
             Some(MethodId::CHANNEL_CLOSE) => {
                 let (code, text) = frame.closed(fx);
-                self.refused(code, text, now, fx);
+                let is_single = code == RESOURCE_LOCKED && moving.stage == Stage::Asking;
+                match way {
+                    Way::Out if is_single => self.enter(State::Proving { last: true }, now, fx),
+                    Way::Out | Way::Back => self.refused(code, text, now, fx),
+                }
                 return Ok(());
             }
             Some(MethodId::BASIC_NACK | MethodId::BASIC_RETURN | MethodId::BASIC_CANCEL) => {
@@ -167,9 +194,11 @@ impl Alteration {
                 self.moving = Some(moving);
                 self.cannot_move(UNREADABLE, way, now, fx);
             }
-            false => self.moving = Some(moving),
+            false => {
+                moving.get(&self.moved_from(way), fx);
+                self.moving = Some(moving);
+            }
             true if way == Way::Back => self.moved_back(Aside::Empty, now, fx),
-            true if self.order().quorum => self.enter(State::Proving { last: true }, now, fx),
             true => self.enter(State::Deleting, now, fx),
         }
         Ok(())
@@ -231,8 +260,8 @@ impl Alteration {
         let Some(moving) = &mut self.moving else {
             return;
         };
-        if is_empty && moving.mover.is_idle() && moving.ends.is_none() {
-            moving.ends = Some(false);
+        if is_empty && moving.mover.is_idle() && moving.stage == Stage::Consuming {
+            moving.stage = Stage::Cancelling;
             reply::cancel(fx.broker.build(&[]), moving.channel, TAG);
         }
     }

@@ -30,7 +30,7 @@ pub(super) enum State {
     Unbinding(usize),
     Moving(Way),
     /// A quorum queue counts what it has written, and that may not be all that it was sent. A consumer is written itself, behind all of that. This one
-    /// has the lowest priority and ends at once; what it is given goes back.
+    /// has the lowest priority and ends at once; what it is given goes back. `last`: a single active consumer, which nobody may get past.
     Proving {
         last: bool,
     },
@@ -40,6 +40,9 @@ pub(super) enum State {
     Recounting {
         last: bool,
     },
+    /// A count of 0 may mean that a quorum queue did not answer in time (S12.12). `basic.get-empty` is the answer of the queue itself, behind all
+    /// that it was sent.
+    Getting,
     Deleting,
     Declaring {
         old: bool,
@@ -72,6 +75,7 @@ impl State {
                 | State::Proving { .. }
                 | State::Ending { .. }
                 | State::Recounting { .. }
+                | State::Getting
         )
     }
 }

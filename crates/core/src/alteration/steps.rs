@@ -156,6 +156,7 @@ impl Alteration {
                 reply::qos(fx.broker.build(&[]), self.channel, 1);
                 consume(self.channel, queue, PROOF, 0, &arguments.finish(), fx);
             }
+            State::Getting => reply::get(fx.broker.build(&[]), self.channel, queue),
             State::Ending { .. } => reply::cancel(fx.broker.build(&[]), self.channel, PROOF),
             State::Deleting if order.quorum => self.delete(queue, 0, fx),
             State::Deleting => self.delete(queue, IF_EMPTY, fx),
@@ -229,7 +230,7 @@ impl Alteration {
                 self.enter(State::Waiting, now, fx);
             }
             State::Unbinding(_) if self.moves => self.enter(State::Moving(Way::Out), now, fx),
-            State::Unbinding(_) => self.enter(State::Proving { last: true }, now, fx),
+            State::Unbinding(_) => self.enter(State::Getting, now, fx),
             _ if self.moves || self.settings.task == Task::Finish => {
                 self.enter(State::Looking, now, fx);
             }

@@ -76,13 +76,23 @@ impl Script for Scripted {
         &mut self.rig
     }
 
-    /// As [`input`], `given TAG BODY [back]`: a message of a backlog; and `joins NAME`, `proxy NAME held|settled|cancelled [attempt=N] [by=user]` from other proxies.
+    /// As [`input`], `given TAG BODY [back]`: a message of a backlog, `got TAG`: the answer to a `basic.get`; and `joins NAME`, `proxy NAME held|settled|cancelled [attempt=N] [by=user]` from other proxies.
     fn line(&mut self, words: &mut Words) -> bool {
         let verb = words.verb.clone();
         if verb == "given" {
             let moving = self.rig.machine.moving.as_ref().expect("it moves");
             let given = given(words, moving.channel().0);
             self.rig.broker(&given);
+            return true;
+        }
+        if verb == "got" {
+            let channel = self.rig.machine.channel.0;
+            let got = method(channel, MethodId::BASIC_GET_OK, |a| {
+                a.longlong(words.number()).octet(0);
+                a.shortstr(b"x").shortstr(b"key").long(0).end();
+            });
+            let got = content(got, channel, &plain("one".to_owned()));
+            self.rig.broker(&got);
             return true;
         }
         if !["joins", "proxy"].contains(&&*verb) {

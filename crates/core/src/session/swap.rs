@@ -135,7 +135,7 @@ impl Session {
         let (_, mut line) = self.line(turn);
         self.swap = match (swap, before) {
             (Swap::Hold(reach), _) => {
-                line.ask_behind(|state| state.unanswered || !state.publishing.is_idle());
+                line.ask_behind(|_, state| state.unanswered || !state.publishing.is_idle());
                 Some(Box::new(Swapping {
                     reach,
                     wanted: Ready::Held,
@@ -179,9 +179,9 @@ impl Session {
 
 impl Line<'_, '_> {
     /// Asks the broker on channels where an answer would say that all before it is done.
-    fn ask_behind(&mut self, which: impl Fn(&Channel) -> bool) {
+    fn ask_behind(&mut self, which: impl Fn(ChannelId, &Channel) -> bool) {
         for (channel, state) in &mut *self.channels {
-            if state.is_swapped() && which(state) {
+            if state.is_swapped() && which(*channel, state) {
                 state.expect(Expected::Other, true);
                 let flow = |out: &mut Vec<u8>| reply::channel_flow(out, *channel);
                 self.transit.inject(*channel, Some(state), self.turn, flow);
@@ -209,6 +209,9 @@ impl Line<'_, '_> {
                 ended.push((*channel, tag, consumer));
             }
         }
+        // A quorum queue ends a consumer, and takes back what is on its way, only behind `cancel-ok` (S12.6).
+        let ends = |channel: ChannelId| ended.iter().any(|(of, ..)| *of == channel);
+        self.ask_behind(|channel, _| ends(channel));
         ended
     }
 
@@ -250,7 +253,7 @@ impl Line<'_, '_> {
         let mut channels = self.channels.values();
         let asks = channels.any(|state| state.is_swapped() && unsure(state));
         if asks {
-            self.ask_behind(unsure);
+            self.ask_behind(|_, state| unsure(state));
         }
         !asks
     }

@@ -20,6 +20,8 @@ pub(super) struct Queue {
     /// The only connection that may use it.
     owner: Option<usize>,
     pub(super) messages: VecDeque<Content>,
+    /// Connections and channels that consume from it.
+    consumers: BTreeSet<(usize, u16)>,
 }
 
 /// Of a connection, as a broker knows it.
@@ -81,7 +83,14 @@ impl Broker {
         self.queues
             .retain(|_, queue| queue.owner != Some(connection));
         for channel in 0..100 {
+            self.cancels(connection, channel);
             self.requeue(connection, channel, u64::MAX);
+        }
+    }
+
+    fn cancels(&mut self, connection: usize, channel: u16) {
+        for queue in self.queues.values_mut() {
+            queue.consumers.remove(&(connection, channel));
         }
     }
 
@@ -117,7 +126,11 @@ impl Broker {
                 let tag = rest.longlong().expect("a tag");
                 self.requeue(connection, sent.channel, tag);
             }
-            MethodId::CHANNEL_CLOSE => self.requeue(connection, sent.channel, u64::MAX),
+            MethodId::BASIC_CANCEL => self.cancels(connection, sent.channel),
+            MethodId::CHANNEL_CLOSE => {
+                self.cancels(connection, sent.channel);
+                self.requeue(connection, sent.channel, u64::MAX);
+            }
             MethodId::BASIC_CONSUME => {
                 rest.short().expect("a ticket");
                 let name = rest.shortstr().expect("a queue").to_vec();
@@ -125,6 +138,7 @@ impl Broker {
                 let Some(queue) = queue.filter(|queue| queue.owner.is_none()) else {
                     return Vec::new();
                 };
+                queue.consumers.insert(at);
                 let mut out = Vec::new();
                 for message in queue.messages.drain(..) {
                     channel.tag += 1;
@@ -183,14 +197,10 @@ impl Broker {
         Ok(Some(match id {
             MethodId::CHANNEL_OPEN => (MethodId::CHANNEL_OPEN_OK, vec![Ok(0)]),
             MethodId::QUEUE_DECLARE => {
-                let messages = self.declare(
-                    connection,
-                    &QueueDeclare::parse(payload).expect("a declare"),
-                )?;
-                (
-                    MethodId::QUEUE_DECLARE_OK,
-                    vec![Err(b"q".to_vec()), Ok(messages), Ok(0)],
-                )
+                let declare = QueueDeclare::parse(payload).expect("a declare");
+                let (messages, consumers) = self.declare(connection, &declare)?;
+                let ok = vec![Err(b"q".to_vec()), Ok(messages), Ok(consumers)];
+                (MethodId::QUEUE_DECLARE_OK, ok)
             }
             MethodId::QUEUE_DELETE => {
                 let name = QueueName::parse(payload).expect("a name").queue;
@@ -219,6 +229,14 @@ impl Broker {
                     _ => (MethodId::QUEUE_UNBIND_OK, Vec::new()),
                 }
             }
+            MethodId::BASIC_GET => {
+                let mut rest = Cursor::new(payload);
+                rest.take(6).expect("a method and a ticket");
+                let name = rest.shortstr().expect("a name");
+                let queue = self.queues.get(name).ok_or(NOT_FOUND)?;
+                assert_eq!(queue.messages.len(), 0, "it counts as it is");
+                (MethodId::BASIC_GET_EMPTY, vec![Err(Vec::new())])
+            }
             MethodId::BASIC_CONSUME => (MethodId::BASIC_CONSUME_OK, vec![Err(b"tag".to_vec())]),
             MethodId::BASIC_CANCEL => (MethodId::BASIC_CANCEL_OK, vec![Err(b"tag".to_vec())]),
             MethodId::BASIC_PUBLISH => {
@@ -241,12 +259,17 @@ impl Broker {
         }))
     }
 
-    /// How many messages it has.
-    fn declare(&mut self, connection: usize, declare: &QueueDeclare<'_>) -> Result<u32, u16> {
+    /// How many messages and consumers it has.
+    fn declare(
+        &mut self,
+        connection: usize,
+        declare: &QueueDeclare<'_>,
+    ) -> Result<(u32, u32), u16> {
         let made = || Queue {
             arguments: declare.arguments.to_vec(),
             bindings: BTreeSet::new(),
             messages: VecDeque::new(),
+            consumers: BTreeSet::new(),
             owner: declare.has(QueueDeclare::EXCLUSIVE).then_some(connection),
         };
         let is_there = self.queues.contains_key(declare.queue);
@@ -261,7 +284,7 @@ impl Broker {
         let differs = queue.arguments != declare.arguments && declare.queue == b"q";
         match differs && !declare.has(QueueDeclare::PASSIVE) {
             true => Err(PRECONDITION_FAILED),
-            false => Ok(queue.messages.len() as u32),
+            false => Ok((queue.messages.len() as u32, queue.consumers.len() as u32)),
         }
     }
 
