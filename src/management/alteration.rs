@@ -4,15 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
-use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::Mutex;
 use tracing::{debug, info};
 
-use crate::alteration::plan::{
-    ListedBacklog, ListedConnection, ListedMembers, Plan, Refusal, Seen, Wish, left_behind, plan,
-};
+use crate::alteration::plan::{ListedConnection, Plan, Refusal, Seen, Wish, left_behind, plan};
 use crate::alteration::{Altered, Failure, Order, Settings, Task};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::link::Login;
@@ -26,7 +23,8 @@ use super::http::{Connection, NoAnswer};
 use super::{Adoption, listing};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const DETAILS: &str = "columns=name,messages_ready,message_bytes_ready,consumers,members,online";
+const MORE: &str = ",policy,members,online";
+const BACKLOG: &str = "columns=messages_ready,message_bytes_ready,consumers";
 
 /// How often, and after which pauses, a claim is tried: who looks after an order that has just ended holds one for a moment.
 const CLAIMS: u32 = 15;
@@ -42,15 +40,6 @@ pub struct Alterations {
     pub sessions: Arc<session::Settings>,
     /// One at a time: the watchdog and the list of all queues find the same ones.
     pub attending: Arc<Mutex<()>>,
-}
-
-/// Of the queue.
-#[derive(Default, Deserialize)]
-struct Details {
-    #[serde(flatten)]
-    backlog: ListedBacklog,
-    #[serde(flatten)]
-    members: ListedMembers,
 }
 
 #[derive(Debug, Error)]
@@ -81,17 +70,17 @@ impl Alterations {
         let of = percent_encode(vhost, NON_ALPHANUMERIC).to_string();
         let name = percent_encode(queue.as_bytes(), NON_ALPHANUMERIC).to_string();
         let asking = self.adoption.api.ask_within(PATIENCE, async |mut api| {
-            let details = format!("queues/{of}/{name}?{DETAILS}");
-            let details: Details = api.find(details).await?.unwrap_or_default();
             Ok(Seen {
                 policies: api.get(format!("policies/{of}")).await?,
                 queues: api
-                    .get(format!("queues/{of}?{},policy", listing::COLUMNS))
+                    .get(format!("queues/{of}?{}{MORE}", listing::COLUMNS))
                     .await?,
                 bindings: api.get(format!("bindings/{of}")).await?,
                 exchanges: api.get(format!("exchanges/{of}")).await?,
-                backlog: details.backlog,
-                members: details.members,
+                backlog: api
+                    .find(format!("queues/{of}/{name}?{BACKLOG}"))
+                    .await?
+                    .unwrap_or_default(),
                 connections: connections(&mut api, &of).await?,
                 global_prefetches: match wish.queue_type() {
                     Some(_) => global_prefetches(&mut api, &of).await?,

@@ -15,11 +15,9 @@ use super::Backlog;
 use super::order::{Arguments, Binding, Order, table};
 
 pub use self::backlog::ListedBacklog;
-pub use self::members::ListedMembers;
 pub use self::refusal::Refusal;
 
 mod backlog;
-mod members;
 mod refusal;
 
 const DEAD_LETTER: [&str; 2] = ["x-dead-letter-exchange", "x-dead-letter-routing-key"];
@@ -52,7 +50,6 @@ pub struct Seen {
     pub global_prefetches: usize,
     /// Of the queue.
     pub backlog: ListedBacklog,
-    pub members: ListedMembers,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -150,7 +147,6 @@ pub fn plan(
     };
     let mut against = refusal::of_queue(listed, wish, seen, names);
     against.extend(seen.backlog.against(wish.max_pause));
-    against.extend(seen.members.against());
     if left_behind(queue, seen, names).is_some() {
         against.push(Refusal::Unfinished);
     }

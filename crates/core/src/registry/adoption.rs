@@ -70,6 +70,11 @@ pub struct ListedQueue {
     pub auto_delete: bool,
     #[serde(default)]
     pub exclusive: bool,
+    /// Nodes with a replica, and those of them that run.
+    #[serde(default)]
+    pub members: BTreeSet<String>,
+    #[serde(default)]
+    pub online: BTreeSet<String>,
 }
 
 /// Which queues a plan is for.

@@ -59,7 +59,7 @@ pub enum Refusal {
     #[error(
         "the node {0} has a replica of it and is down, so that clients would wait for 5 s: start the node first"
     )]
-    MemberAway(String),
+    MemberDown(String),
     #[error("it delays returned messages itself, and these cannot be counted")]
     DelaysItself,
     #[error(
@@ -117,5 +117,10 @@ pub(super) fn of_queue(
         ),
     ];
     let holds = reasons.into_iter().filter(|(holds, _)| *holds);
-    holds.map(|(_, refusal)| refusal).collect()
+    let holds = holds.map(|(_, refusal)| refusal);
+    // The broker waits 5 s for a node that is down before it deletes a queue, and clients would wait, too (S12.13).
+    let down = listed.members.difference(&listed.online).next();
+    holds
+        .chain(down.cloned().map(Refusal::MemberDown))
+        .collect()
 }

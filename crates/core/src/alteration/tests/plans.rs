@@ -192,11 +192,9 @@ fn what_the_broker_itself_dead_letters_into_the_queue_is_against_it() {
 
 #[test]
 fn a_node_of_the_queue_that_is_down_is_against_it() {
-    let with = |online: &[&str]| Seen {
-        members: from_value(json!({"members": ["a", "b"], "online": online})).expect("nodes"),
-        ..alone(json!({"type": "quorum"}))
-    };
-    let refused = [Refusal::MemberAway("b".to_owned())];
+    let with =
+        |online: &[&str]| alone(json!({"type": "quorum", "members": ["a", "b"], "online": online}));
+    let refused = [Refusal::MemberDown("b".to_owned())];
     assert_eq!(against(&with(&["a"]), &["x-max-length=7"]), refused);
     assert!(planned(&with(&["b", "a"]), &["x-max-length=7"]).is_ok());
 }
