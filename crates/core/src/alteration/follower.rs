@@ -4,7 +4,8 @@
 //! link up ─▶ an exclusive queue ─▶ read it ─▶ "I take part" ─▶ told: hold, settle, cancel ─▶ "they are so far" ─▶ over ─▶ "I take part"
 //!                                                                                                                  ended ─▶ Ended
 //! ```
-//! Silence ends it. If clients wait then, the shell finds out whether the order still stands, and finishes it.
+//! Silence ends it. The queue is deleted only when this proxy has said that its clients read no more from it: before that they go on at once. Behind
+//! that they wait, and the shell finds out whether the order still stands, and finishes it.
 
 use std::time::Duration;
 
@@ -166,6 +167,9 @@ impl Linked for Follower {
 
     fn after(&mut self, _: Now, fx: &mut Effects) {
         if let Some(over) = self.once.over(fx) {
+            if self.awaited.wanted.is_some() && self.said != Some(Ready::Cancelled) {
+                fx.out.swap.push(Told::Over { anew: false });
+            }
             fx.out.ended = Some(over.map(|()| Altered::default()).map_err(Into::into));
         }
     }
