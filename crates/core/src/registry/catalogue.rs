@@ -65,7 +65,7 @@ pub struct Queue {
     intake: Option<Fact<Option<ShortStr>>>,
     declared: Option<Fact<Arc<Declared>>>,
     /// Arguments that it had otherwise, before it was made anew ([`ALTERED`]).
-    altered: Option<Arc<[ShortStr]>>,
+    altered: Option<Fact<Option<Arc<[ShortStr]>>>>,
     asked: Option<Mono>,
     in_vain: Option<(Mono, Option<ShortStr>)>,
     is_said: bool,
@@ -301,7 +301,7 @@ impl Queue {
     }
 
     pub fn altered(&self) -> Option<&Arc<[ShortStr]>> {
-        self.altered.as_ref()
+        self.altered.as_ref()?.value.as_ref()
     }
 
     fn learn(&mut self, told: &Report, source: Source, at: Mono, next_life: Life) {
@@ -324,7 +324,7 @@ impl Queue {
                 learn_type(&mut self.queue_type, value.queue_type, source, at);
                 learn(&mut self.intake, value.intake(), source, at);
                 if source == Source::Management {
-                    self.altered = altered(value);
+                    learn(&mut self.altered, altered(value), source, at);
                 }
                 match &mut self.declared {
                     // What a declare said beyond what the broker keeps is known from that alone.

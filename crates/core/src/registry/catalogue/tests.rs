@@ -137,3 +137,21 @@ fn at_the_bound_the_one_goes_of_which_nobody_has_spoken_for_the_longest_time() {
     assert!(shard.get(b"/", b"0").is_none());
     assert!((1..=MOST_IN_SHARD).all(|n| shard.get(b"/", &queue(n)).is_some()));
 }
+
+#[test]
+fn a_late_list_does_not_say_what_is_altered() {
+    let catalogue = Catalogue::default();
+    let listed = |names: &[u8], at: u64| {
+        let mut arguments = TableBuilder::default();
+        arguments.longstr(b"x-dlx-proxy-altered", names);
+        let mut declared = declared(QueueType::Classic, "none");
+        declared.form = Form::of(0, &arguments.finish());
+        let told = Report::Declared(Arc::new(declared));
+        catalogue.learn(&name("/"), &name("q"), &told, Source::Management, Mono(at));
+        let known = catalogue.get(b"/", b"q").expect("it is listed");
+        known.altered().expect("something is").to_vec()
+    };
+    assert_eq!(listed(b"x-expires,x-max-length", 20).len(), 2);
+    assert_eq!(listed(b"x-expires", 10).len(), 2);
+    assert_eq!(listed(b"x-expires", 30).len(), 1);
+}
