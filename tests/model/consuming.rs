@@ -4,7 +4,7 @@ use crate::codec::methods::{Arg, Args};
 use crate::codec::value::Bytes;
 
 use super::broker::Broker;
-use super::call::Call;
+use super::call::{Call, integer};
 use super::channel::{At, Unacked};
 use super::declaring::Access;
 use super::facts::{Fact, Reason, Why};
@@ -47,6 +47,7 @@ impl Broker {
         }
         let exclusive = call.bit("exclusive");
         let (prefetch, now) = (self.channel(at).prefetch, self.now);
+        let priority = integer(&call.arguments(), "x-priority").unwrap_or(0);
         let queue = self.queues.get_mut(&name).expect("it is there");
         let alone = queue.consumers.iter().any(|of| of.exclusive);
         if alone || exclusive && !queue.consumers.is_empty() {
@@ -59,6 +60,7 @@ impl Broker {
             number,
             no_ack: call.bit("no-ack"),
             exclusive,
+            priority,
             prefetch,
             unacked: 0,
             offset,

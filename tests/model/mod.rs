@@ -2,7 +2,7 @@
 //! of jobs that the caller runs in any order that the real one could have. The differential tests hold it to the real broker.
 //!
 //! One vhost, one node. Of RabbitMQ it has: the handshake, both ways to close, direct, fanout, topic and headers exchanges, classic and quorum
-//! queues, streams, confirms and returns, consumers and prefetch, settling, TTL, lengths, delivery limits, dead letters and their headers, alarms,
+//! queues, streams, confirms and returns, consumers, their priorities and prefetch, settling, TTL, lengths, delivery limits, dead letters and their headers, alarms,
 //! permissions, restarts, transactions that are rolled back. What it has not answers 540 NOT_IMPLEMENTED: other transactions.
 //! `at-least-once` acts as at-most-once: what routes nowhere, or goes round, is dropped instead of kept.
 //!

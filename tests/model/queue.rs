@@ -90,6 +90,8 @@ pub(super) struct Consumer {
     pub number: u64,
     pub no_ack: bool,
     pub exclusive: bool,
+    /// Those of a higher one go first, as long as they have room.
+    pub priority: i128,
     /// 0: no bound.
     pub prefetch: u64,
     pub unacked: u64,
@@ -217,7 +219,10 @@ impl Queue {
             (of.prefetch == 0 || of.no_ack || of.unacked < of.prefetch)
                 && active.is_none_or(|number| of.number == number)
         };
-        let at = self.consumers.iter().position(ready)?;
+        let most = self.consumers.iter().filter(|of| ready(of));
+        let most = most.map(|of| of.priority).max()?;
+        let first = |of: &Consumer| of.priority == most && ready(of);
+        let at = self.consumers.iter().position(first)?;
         let mut consumer = self.consumers.remove(at)?;
         if !consumer.no_ack {
             consumer.unacked += 1;

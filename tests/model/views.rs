@@ -4,6 +4,7 @@ use crate::codec::methods::{Arg, Args};
 use crate::codec::value::{Bytes, Table};
 
 use super::broker::{Broker, Conn};
+use super::connection::State;
 use super::exchange::{Destination, Type};
 use super::queue::{Entry, Queue};
 
@@ -46,6 +47,7 @@ pub(crate) struct ExchangeView {
     pub name: Bytes,
     pub kind: Type,
     pub internal: bool,
+    pub auto_delete: bool,
     pub arguments: Table,
 }
 
@@ -119,6 +121,7 @@ impl Broker {
             name: name.clone(),
             kind: exchange.kind,
             internal: exchange.internal,
+            auto_delete: exchange.auto_delete,
             arguments: exchange.arguments.clone(),
         };
         self.exchanges.iter().map(of).collect()
@@ -138,6 +141,13 @@ impl Broker {
             }
         };
         self.bindings.iter().map(of).collect()
+    }
+
+    /// Connections, as their clients call them.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (Conn, &Bytes)> {
+        let all = (0..).map(Conn).zip(&self.connections);
+        let running = all.filter(|(_, of)| of.state == State::Running && !of.ended);
+        running.map(|(conn, of)| (conn, &of.name))
     }
 
     /// Are publishers blocked?

@@ -4,6 +4,7 @@
 //! Kept from the broker's facts and the clients' words alone; the proxy is asked only for what it says it dropped by a rule. The broker
 //! numbers the copies of a message, and each has a history of its own.
 
+pub(crate) mod alterations;
 mod copies;
 mod count;
 mod crashes;
@@ -61,6 +62,7 @@ pub(crate) enum Whose {
     Recorder,
     /// A redrive or a purge, by the operator's number.
     Walk(u64),
+    Alteration,
 }
 
 /// Connection, channel, number.
@@ -140,6 +142,8 @@ pub(crate) struct Accounts {
     pub declares_refused: bool,
     unknown: Unknown,
     walks: Walks,
+    /// Processes that took no part in an alteration.
+    uninformed: BTreeSet<declares::Process>,
     pub count: Count,
 }
 
@@ -181,6 +185,9 @@ impl Accounts {
     /// # Errors
     /// What does not hold.
     pub(crate) fn fact(&mut self, fact: &Fact, at: Micros) -> Result<(), String> {
+        if let Some(of_alteration) = self.is_of_alteration(fact) {
+            return of_alteration;
+        }
         self.disturbs_walks(fact);
         match fact {
             Fact::Published {

@@ -85,6 +85,8 @@ pub(crate) struct Client {
     pub winding_up: bool,
     /// It publishes nothing, so no alarm is its concern.
     pub only_consumes: bool,
+    /// It asks for nothing once it has declared: what waits for an answer would keep its publishes back, too.
+    pub only_publishes: bool,
     /// The queue that it has for itself.
     own: Option<String>,
     /// The one that it is of the application.
@@ -158,6 +160,7 @@ impl Client {
             seen: Vec::new(),
             winding_up: false,
             only_consumes: false,
+            only_publishes: false,
             own: plan.own.is_some().then(|| own_queue(id)),
             release: 0,
             declares: false,
@@ -298,7 +301,8 @@ impl Client {
         plan: &Plan,
         net: &mut Net,
     ) {
-        let channel = if rng.bool() {
+        let only_publishes = self.only_publishes && !self.winding_up;
+        let channel = if only_publishes || rng.bool() {
             PUBLISHING
         } else {
             rng.u16(2..=CHANNELS)
@@ -310,6 +314,9 @@ impl Client {
         }
         if channel == PUBLISHING && std::mem::take(&mut self.declares) {
             return self.declare_all(plan);
+        }
+        if only_publishes {
+            return self.publish(rng, at, next_body, plan);
         }
         // Nothing new when it winds up but consumers.
         let most = if self.winding_up { 700 } else { 1000 };

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 
-use super::model::ExchangeType;
 use super::net::{End, Micros, TcpId};
 use super::proxy::Which;
 use super::world::World;
@@ -217,6 +216,10 @@ impl World {
             return;
         }
         let kind = self.troubles.kinds[self.rng.usize(..self.troubles.kinds.len())];
+        self.strike(kind);
+    }
+
+    pub(super) fn strike(&mut self, kind: Fault) {
         self.note(|| format!("!!! {kind:?}"));
         // A delay alone makes nothing twice, unless it outlasts somebody's patience.
         self.accounts.fault(self.at);
@@ -449,21 +452,6 @@ impl World {
             client.hang_up(&mut self.net);
         }
         self.net.cut(tcp);
-    }
-
-    /// An operator makes it anew, with its bindings.
-    fn exchange_again(&mut self, name: &'static str) {
-        let kind = if name == "fan" {
-            ExchangeType::Fanout
-        } else {
-            ExchangeType::Direct
-        };
-        self.broker.declare_exchange(name, kind, false);
-        for (queue, exchange, key) in self.plan.bindings() {
-            if exchange == name {
-                self.broker.bind_queue(&exchange, &queue, &key);
-            }
-        }
     }
 
     /// It accepts no clients any more.

@@ -9,7 +9,7 @@
 //! ```
 //! - `net` connections · `task` the proxy's own driver as a task, and the clock · `proxy` a process: machines, tasks, the proxy's own hub
 //! - `client` an application: what it publishes (and publishes again), what it takes · `plan` what it declares · `decoder` frames
-//! - `operator` redrives and purges
+//! - `operator` redrives and purges · `alterations` queues that are made anew
 //! - `sighups` other policies in the middle of it · `rulings` what a policy says of a queue
 //! - `redeclares` what several releases of an application declare one queue with
 //! - `delays` what clients publish to arrive later
@@ -20,6 +20,7 @@
 //! The broker is `tests/model`, which the differential tests hold to the real one. Nothing here uses the proxy's own codec.
 
 mod accounts;
+mod alterations;
 mod client;
 #[path = "../codec/mod.rs"]
 mod codec;
@@ -212,6 +213,16 @@ fn verdict(sum: &Sum) -> ExitCode {
     println!(
         "redrives and purges: begun {}, completed {}, failed {}; sent back {}, removed {}; in order {}",
         count.walks, count.completed, count.failed, count.redriven, count.purged, count.in_order
+    );
+    println!(
+        "alterations: begun {}, done {}, not done {}, killed {}; orders attended to {}; the longest pause {} ms, clients waited at most {} ms",
+        count.alterations,
+        count.altered,
+        count.unaltered,
+        count.killed,
+        count.attended,
+        count.pause,
+        count.held
     );
     let (word, code) = match failed {
         0 => ("ok", ExitCode::SUCCESS),

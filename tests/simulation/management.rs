@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    fn is_api_away(&self) -> bool {
+    pub(super) fn is_api_away(&self) -> bool {
         self.unknown.api.away_until > self.at
     }
 
@@ -122,6 +122,7 @@ impl World {
                 if let Some(told) = &told {
                     process.hears_default_type(self.plan.default_type, asked);
                     process.hears_queues(told, asked);
+                    self.alterations.has_listed(proxy);
                 }
                 self.asks_again(proxy, What::Queues);
             }

@@ -1,5 +1,6 @@
 //! One process of the proxy: its machines and drivers, and the hub between them, as they are. Killing it forgets all of this.
 
+mod alterations;
 mod dialing;
 mod managed;
 mod settings;
@@ -8,7 +9,6 @@ mod watched;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
@@ -38,6 +38,8 @@ use tokio_util::sync::CancellationToken;
 use super::net::{End, Micros, Net, Stream, TcpId};
 use super::rulings::Rulings;
 use super::task::{Clock, Task};
+use alterations::Alterations;
+pub(crate) use alterations::Came;
 use dialing::{Dials, connector};
 pub(crate) use settings::Settings;
 pub(crate) use settings::{short, vhost};
@@ -55,6 +57,8 @@ pub(crate) enum Which {
     Session(Owner),
     /// By the operator's number.
     Walk(u64),
+    /// By a number of the world's.
+    Alteration(u64),
 }
 
 /// A running process.
@@ -77,6 +81,9 @@ pub(crate) struct Proxy {
     sessions: BTreeMap<Owner, Task<Watched, watched::Outlet>>,
     last_session: u64,
     walks: Walks,
+    alterations: Alterations,
+    /// Until the world takes them.
+    came: Vec<(u64, Came)>,
     dials: Dials,
     events: Events,
     /// What its sessions ask the management API.
@@ -228,6 +235,8 @@ impl Proxy {
             sessions: BTreeMap::new(),
             last_session: 0,
             walks: Walks::default(),
+            alterations: Alterations::default(),
+            came: Vec::new(),
             dials,
             events,
             questions: inboxes.questions,
@@ -305,6 +314,7 @@ impl Proxy {
             .chain(recorder)
             .chain(sessions)
             .chain(walks)
+            .chain(self.alterations.woken())
     }
 
     pub(crate) fn poll(&mut self, which: Which) {
@@ -324,6 +334,7 @@ impl Proxy {
             Which::Intake => self.intake.poll(),
             Which::Recorder => self.recorder.poll(),
             Which::Walk(number) => self.poll_walk(number),
+            Which::Alteration(number) => self.poll_alteration(number),
             Which::Session(owner) => {
                 if let Some(task) = self.sessions.get_mut(&owner) {
                     task.poll();
@@ -361,27 +372,6 @@ impl Proxy {
             if careful.ends.take_if(|ends| ends.is_cancelled()).is_some() {
                 careful.task.drain();
             }
-        }
-    }
-
-    /// Links that have asked for a connection.
-    pub(crate) fn dials(&self) -> Vec<Which> {
-        let dials = self.dials.lock().expect("no panic");
-        dials.iter().map(|(which, _)| *which).collect()
-    }
-
-    /// The connection of a link has come, or could not be had.
-    pub(crate) fn connected(&mut self, which: Which, tcp: Option<TcpId>, net: &Net) {
-        let mut dials = self.dials.lock().expect("no panic");
-        let Some(at) = dials.iter().position(|(of, _)| *of == which) else {
-            return;
-        };
-        let (_, dial) = dials.remove(at);
-        let mut dial = dial.lock().expect("no panic");
-        let stream = tcp.map(|tcp| Stream::new(net, tcp, End::Dialer));
-        dial.answer = Some(stream.ok_or(io::ErrorKind::ConnectionRefused.into()));
-        if let Some(waker) = dial.waker.take() {
-            waker.wake();
         }
     }
 

@@ -2,6 +2,8 @@
 //! forgotten sleeps for good.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
@@ -16,6 +18,12 @@ use super::net::{Micros, Stream, TcpId};
 pub(crate) struct Task<M: Machine, O> {
     /// Until it has ended.
     drive: Option<Drive<M, O, Stream, Clock>>,
+    woken: Arc<Woken>,
+}
+
+/// Any future of the proxy's.
+pub(crate) struct Work<T> {
+    future: Pin<Box<dyn Future<Output = T>>>,
     woken: Arc<Woken>,
 }
 
@@ -104,6 +112,32 @@ impl<M: Machine, O: Outlet<M>> Task<M, O> {
         match waits.inbox {
             true => Some("there is something in its inbox".into()),
             false => late.then(|| "it wanted to be called".into()),
+        }
+    }
+}
+
+// === impl Work ===
+
+impl<T> Work<T> {
+    pub(crate) fn spawn(future: impl Future<Output = T> + 'static) -> Work<T> {
+        Work {
+            future: Box::pin(future),
+            woken: Arc::new(Woken(AtomicBool::new(true))),
+        }
+    }
+
+    pub(crate) fn is_woken(&self) -> bool {
+        self.woken.0.load(Ordering::Relaxed)
+    }
+
+    /// What came of it: it is not polled again.
+    pub(crate) fn poll(&mut self) -> Option<T> {
+        self.woken.0.store(false, Ordering::Relaxed);
+        let waker = Waker::from(self.woken.clone());
+        let polled = self.future.as_mut().poll(&mut Context::from_waker(&waker));
+        match polled {
+            Poll::Ready(came) => Some(came),
+            Poll::Pending => None,
         }
     }
 }

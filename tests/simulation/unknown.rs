@@ -231,6 +231,21 @@ impl World {
         }
     }
 
+    /// He makes an exchange anew, with its bindings.
+    pub(super) fn exchange_again(&mut self, name: &'static str) {
+        let kind = if name == "fan" {
+            ExchangeType::Fanout
+        } else {
+            ExchangeType::Direct
+        };
+        self.broker.declare_exchange(name, kind, false);
+        for (queue, exchange, key) in self.plan.bindings() {
+            if exchange == name {
+                self.broker.bind_queue(&exchange, &queue, &key);
+            }
+        }
+    }
+
     /// A client that connects declares nothing: not if it finds nothing.
     pub(super) fn is_stranger(&mut self) -> bool {
         let queues = self.plan.sources.iter().chain(&self.plan.targets);

@@ -12,6 +12,7 @@ use dlx_proxy::net::clock::Clock as _;
 use fastrand::Rng;
 
 use super::accounts::Accounts;
+use super::alterations::Alterations;
 use super::client::Client;
 use super::codec::value::Bytes;
 use super::decoder::Decoder;
@@ -70,6 +71,7 @@ pub(crate) struct World {
     alarm_since: Option<Micros>,
     pub(super) plan: Plan,
     pub(super) operator: Operator,
+    pub(super) alterations: Alterations,
     pub(super) sighups: Sighups,
     pub(super) unknown: Unknown,
     /// Which release a client is of.
@@ -144,7 +146,7 @@ impl World {
         let mut plan = Plan::draw(&mut rng);
         let mut apart = Rng::with_seed(seed ^ RETRIES);
         plan.draw_retries(&mut apart);
-        let unknown = Unknown::draw(seed, &mut plan);
+        let mut unknown = Unknown::draw(seed, &mut plan);
         let sighups = Sighups::draw(seed, &plan);
         let mut settings = settings.with_policies(&plan, &mut apart, sighups.come());
         let mut apart = Rng::with_seed(seed ^ LIVES);
@@ -153,7 +155,13 @@ impl World {
         plan.changing &= unknown.declaring != Declaring::None;
         plan.draw_redeclares(seed);
         plan.draw_delays(&mut Rng::with_seed(seed ^ DELAYED));
-        let operator = Operator::draw(seed);
+        let mut alterations = Alterations::draw(seed, &plan);
+        let proxies = alterations.proxies(proxies);
+        unknown.managed |= alterations.work();
+        let mut operator = Operator::draw(seed);
+        if alterations.work() {
+            operator.rests();
+        }
         if operator.works() {
             plan.draw_going(&mut Rng::with_seed(seed ^ GOING));
         }
@@ -195,6 +203,7 @@ impl World {
             accounts: Accounts::new(&plan),
             troubles,
             operator,
+            alterations,
             sighups,
             unknown,
             releases: Rng::with_seed(seed ^ LIVES ^ RETRIES),
@@ -266,6 +275,7 @@ impl World {
         if self.phase == Phase::Load {
             self.draw_fault();
             self.operate()?;
+            self.alter();
             self.change_settings();
             self.change_broker_policies();
             if self.rng.u16(..800) == 0 {
@@ -274,10 +284,12 @@ impl World {
         }
         if let Phase::WindingUp { .. } = self.phase {
             self.operate_last()?;
+            self.alter_last();
         }
         self.clock.set(self.at);
         self.hang_up_proxies();
         self.manage();
+        self.look_for_orders();
         self.heartbeats();
         self.keep_clients();
         let mut actions = self.actions();
@@ -388,6 +400,7 @@ impl World {
             Some(self.heartbeat_at),
             self.sighups.next(),
             self.unknown.api.next(),
+            self.alterations.next(),
         ];
         others.into_iter().flatten().min()
     }
@@ -453,6 +466,7 @@ impl World {
         self.accounts.begins(at, file, self.at);
         self.proxies[at] = Some(Proxy::start(self.settings[at].clone(), seed, &self.clock));
         self.begins_to_read(at);
+        self.begins_to_look(at);
     }
 
     fn wind_up(&mut self) {

@@ -54,6 +54,15 @@ pub(crate) struct Count {
     pub purged: usize,
     /// Of these walks, those after which the order of what stayed could be judged.
     pub in_order: usize,
+    /// Alterations of queues; those that were done, and not; those whose process was killed; orders that others took part in, or finished.
+    pub alterations: usize,
+    pub altered: usize,
+    pub unaltered: usize,
+    pub killed: usize,
+    pub attended: usize,
+    /// In milliseconds: the longest pause, as the proxy says; and how long clients of a proxy waited for one, at most.
+    pub pause: usize,
+    pub held: usize,
 }
 
 impl Count {
@@ -92,5 +101,12 @@ impl Count {
         self.redriven += other.redriven;
         self.purged += other.purged;
         self.in_order += other.in_order;
+        self.alterations += other.alterations;
+        self.altered += other.altered;
+        self.unaltered += other.unaltered;
+        self.killed += other.killed;
+        self.attended += other.attended;
+        self.pause = self.pause.max(other.pause);
+        self.held = self.held.max(other.held);
     }
 }

@@ -5,6 +5,13 @@ use super::super::plan::Own;
 use super::super::retries::{Asked, Life};
 use super::{Accounts, Bytes, Conn, Micros, Tag, Whose};
 
+/// What alterations change (`alterations.rs`).
+const ALTERED: [&[u8]; 3] = [
+    b"'x-max-length'",
+    b"'x-expires'",
+    b"'x-queue-leader-locator'",
+];
+
 impl Accounts {
     /// A client will declare a queue of its own. `kept`: by the mode of its proxy.
     pub(crate) fn has_own(&mut self, queue: Bytes, own: &Own, kept: bool) {
@@ -53,10 +60,12 @@ impl Accounts {
         let refused = self.declares_refused && matches!(code, 403..=405) && says(b"'source");
         let strict = (self.declares_left || self.declares_refused)
             && code == 406
-            && says(b"'x-dead-letter-");
+            && (says(b"'x-dead-letter-") || ALTERED.iter().any(|name| says(name)));
         // Nor is its type known then: without one it is taken for a classic queue, which is declared without a limit.
         let untyped = self.declares_refused && code == 406 && says(b"'x-delivery-limit'");
-        if left || strict || untyped || timed_out || missing || refused {
+        // A queue was altered: past its proxy, or before what a client that is gone had sent.
+        let late = code == 406 && self.may_be_strict(conn);
+        if late || left || strict || untyped || timed_out || missing || refused {
             return Ok(());
         }
         let queue = text

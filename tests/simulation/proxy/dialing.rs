@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use dlx_proxy::net::drive::Connector;
 
-use super::super::net::Stream;
-use super::Which;
+use super::super::net::{End, Net, Stream, TcpId};
+use super::{Proxy, Which};
 
 /// All that were asked for, and have not come.
 pub(super) type Dials = Arc<Mutex<Vec<(Which, Arc<Mutex<Dial>>)>>>;
@@ -32,6 +32,31 @@ pub(super) fn connector(dials: &Dials, which: Which) -> Connector<Stream> {
         dials.push((which, dial.clone()));
         Box::pin(Dialing(dial))
     })
+}
+
+// === impl Proxy ===
+
+impl Proxy {
+    /// Links that have asked for a connection.
+    pub(crate) fn dials(&self) -> Vec<Which> {
+        let dials = self.dials.lock().expect("no panic");
+        dials.iter().map(|(which, _)| *which).collect()
+    }
+
+    /// The connection of a link has come, or could not be had.
+    pub(crate) fn connected(&mut self, which: Which, tcp: Option<TcpId>, net: &Net) {
+        let mut dials = self.dials.lock().expect("no panic");
+        let Some(at) = dials.iter().position(|(of, _)| *of == which) else {
+            return;
+        };
+        let (_, dial) = dials.remove(at);
+        let mut dial = dial.lock().expect("no panic");
+        let stream = tcp.map(|tcp| Stream::new(net, tcp, End::Dialer));
+        dial.answer = Some(stream.ok_or(io::ErrorKind::ConnectionRefused.into()));
+        if let Some(waker) = dial.waker.take() {
+            waker.wake();
+        }
+    }
 }
 
 // === impl Dialing ===

@@ -23,9 +23,14 @@ impl World {
         let tcp = self.net.open(room, End::Dialer);
         let conn = self.broker.connect();
         self.accounts.belongs(conn, whose, proxy, self.at);
+        self.alterations.belongs(conn, proxy);
         let client = match whose {
             Whose::Client(client) => Some(client),
-            Whose::Publisher | Whose::Intake | Whose::Recorder | Whose::Walk(_) => None,
+            Whose::Publisher
+            | Whose::Intake
+            | Whose::Recorder
+            | Whose::Walk(_)
+            | Whose::Alteration => None,
         };
         let peer = Peer {
             conn,
@@ -45,6 +50,7 @@ impl World {
             Which::Publisher | Which::Careful(_) => Whose::Publisher,
             Which::Recorder => Whose::Recorder,
             Which::Walk(number) => Whose::Walk(number),
+            Which::Alteration(_) => Whose::Alteration,
             Which::Intake | Which::Session(_) => Whose::Intake,
         };
         let away = self.troubles.is_away(which, self.at);
@@ -61,6 +67,7 @@ impl World {
             let listens = |at: &usize| self.proxies[*at].as_ref().is_some_and(Proxy::listens);
             let up: Vec<usize> = (0..self.proxies.len())
                 .filter(|at| listens(at) && !self.is_ending(*at))
+                .filter(|at| self.alterations.is_ready(*at))
                 .collect();
             let Some(&at) = self.rng.choice(&up) else {
                 return;
@@ -95,6 +102,8 @@ impl World {
             client.release = self.releases.usize(..4);
             client.winding_up = self.phase != Phase::Load;
             client.only_consumes = !self.clients.is_empty() && self.rng.u8(..3) == 0;
+            let others = !self.clients.is_empty() && !client.only_consumes;
+            client.only_publishes = others && self.alterations.has_publishers();
             self.clients.push(client);
         }
     }

@@ -167,8 +167,10 @@ impl World {
         for fact in self.broker.facts() {
             self.note(|| format!("    {}", readable(&format!("{fact:?}"))));
             self.accounts.fact(&fact, self.at)?;
+            self.is_not_lost(&fact)?;
         }
         self.look_at_walks()?;
+        self.look_at_alterations()?;
         self.clear_the_way();
         self.consumers_let_go()?;
         self.consumers_go_on()
@@ -261,12 +263,13 @@ impl World {
             return Ok(());
         }
         let quiet = self.is_quiet();
-        self.pace = if quiet && self.waits_for_walks() {
-            100_000
-        } else {
-            1_000
+        let is_altering = !self.has_no_alterations();
+        self.pace = match quiet {
+            true if is_altering => 5_000,
+            true if self.waits_for_walks() => 100_000,
+            _ => 1_000,
         };
-        if quiet && self.has_no_walks() {
+        if quiet && self.has_no_walks() && !is_altering {
             self.settled_after = self.at - since;
             self.phase = Phase::Over;
             return self.accounts.balance(&self.copies());
