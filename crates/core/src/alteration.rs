@@ -5,7 +5,7 @@
 //! link up ─▶ claim it ─▶ write the order down, bind it ─▶ compare, try, test ─▶ Waiting for an empty queue ◀─────┐
 //!                                                                        │                              not in time: all is as before
 //!                                                                        ▼                                       │
-//!  sessions hold ─▶ Draining ─▶ Proving ─▶ sessions settle, then cancel; the publisher pauses ─▶ Counting ─▶ Unbinding ─▶ Proving ─▶ Deleting
+//!  sessions hold ─▶ Draining ─▶ Proving ─▶ sessions settle, then cancel; the publisher pauses ─▶ Counting ─▶ Unbinding ─▶ Getting ─▶ Deleting
 //!                                                                                                            │
 //!                                        Ended ◀─ Cleaning ◀─ sessions go on ◀─ Binding ◀─ Declaring ◀────────┘
 //! ```

@@ -30,7 +30,8 @@ pub(super) enum State {
     Unbinding(usize),
     Moving(Way),
     /// A quorum queue counts what it has written, and that may not be all that it was sent. A consumer is written itself, behind all of that. This one
-    /// has the lowest priority and ends at once; what it is given goes back. `last`: a single active consumer, which nobody may get past.
+    /// has the lowest priority and ends at once; what it is given goes back. `last`: in the place of
+    /// `Getting`, which a single active consumer forbids.
     Proving {
         last: bool,
     },
