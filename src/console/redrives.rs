@@ -49,12 +49,15 @@ impl Redrives {
     pub fn begin(&self, order: Order) -> Result<u64, NotBegun> {
         let now = self.walks.walker.clock.now();
         let most = self.limits.now().max_redrives;
+        let (vhost, queue) = (&order.login.vhost, &order.queue);
+        let alone = self.walks.hub.walking(vhost, queue);
+        let alone = alone.ok_or_else(|| NotBegun::Altered(queue.clone()))?;
         let mut walking = None;
         let begun = self
             .book()
             .begin(&order, &self.names, most, now.wall, |progress| {
                 let settings = order.walk(&self.own_user, &self.names);
-                let (tell, walk) = self.walks.moving(settings, progress);
+                let (tell, walk) = self.walks.moving(alone, settings, progress);
                 walking = Some(walk);
                 tell
             });

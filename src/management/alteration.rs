@@ -82,6 +82,7 @@ impl Alterations {
                     .await?
                     .unwrap_or_default(),
                 connections: connections(&mut api, &of).await?,
+                publisher: self.login(vhost).publisher(),
                 global_prefetches: match wish.queue_type() {
                     Some(_) => global_prefetches(&mut api, &of).await?,
                     None => 0,
@@ -159,12 +160,16 @@ impl Alterations {
         }
     }
 
+    fn login(&self, vhost: &Vhost) -> Login {
+        Login {
+            vhost: vhost.clone(),
+            ..self.login.clone()
+        }
+    }
+
     fn settings(&self, vhost: &Vhost, order: Order, task: Task) -> Settings {
         Settings {
-            login: Login {
-                vhost: vhost.clone(),
-                ..self.login.clone()
-            },
+            login: self.login(vhost),
             names: self.sessions.names.clone(),
             order,
             task,

@@ -60,6 +60,12 @@ type Anew = Box<dyn Fn() + Send>;
 /// Lets all sessions go on when it is dropped.
 struct Held(Hub);
 
+/// While it lives, its queue is not made anew by this proxy, and by no other one that knows of this.
+pub struct Walking {
+    pub(super) hub: Hub,
+    of: (Vhost, ShortStr),
+}
+
 struct AlterationOutlet {
     hub: Hub,
     ended: mpsc::Sender<Result<Altered, Failure>>,
@@ -113,8 +119,7 @@ impl<S: Stream, C: Clock + Send + 'static> Altering<S, C> {
     pub async fn alter(&self, settings: Settings) -> Result<Altered, Failure> {
         let reach = settings.order.reach(&settings.login.vhost);
         let (to, inbox) = mpsc::channel(INBOX);
-        let held = self.hub.begin_swap(reach, self.anew(&settings), to);
-        let held = held.ok_or(Failure::Claimed)?;
+        let held = self.hub.begin_swap(reach, self.anew(&settings), to)?;
         let mut altered = self.run(settings.clone(), inbox).await;
         if matches!(altered, Err(Failure::Link(_))) && self.hub.is_swapping() {
             altered = self.finish_for_clients(settings).await.or(altered);
@@ -127,9 +132,20 @@ impl<S: Stream, C: Clock + Send + 'static> Altering<S, C> {
     fn anew(&self, settings: &Settings) -> Anew {
         let (catalogue, clock) = (self.catalogue.clone(), self.clock.clone());
         let (vhost, queue) = (settings.login.vhost.clone(), settings.order.name());
-        let told = Report::Declared(Arc::new(settings.order.declared(&settings.names)));
+        let (names, anew) = (
+            settings.names.clone(),
+            settings.order.declared(&settings.names),
+        );
         Box::new(move || {
             let now = clock.now().mono;
+            let known = catalogue.get(&vhost, &queue);
+            let known = known.as_ref().and_then(|known| known.declared());
+            let anew = anew.clone();
+            let anew = match known {
+                Some(known) => anew.in_place_of(&known.value, &names),
+                None => anew,
+            };
+            let told = Report::Declared(Arc::new(anew));
             catalogue.learn(&vhost, &queue, &told, Source::Management, now);
         })
     }
@@ -159,8 +175,8 @@ impl<S: Stream, C: Clock + Send + 'static> Altering<S, C> {
             }
             match self.alter(settings.clone()).await {
                 Ok(_) | Err(Failure::Finished) => break,
-                // It is at work on another one.
-                Err(Failure::Claimed) => return false,
+                // It is at work on another one, or takes messages from this one. The next look for orders comes back to it.
+                Err(Failure::Claimed | Failure::Walked) => return false,
                 // Who had begun is silent. The broker may not know yet that it is gone.
                 Err(error) => {
                     debug!(%vhost, %queue, %error, "the proxy that alters the queue is silent");
@@ -242,11 +258,22 @@ impl<M: Machine<Input = Input, Output = Output>> Outlet<M> for AlterationOutlet 
 // === impl Hub ===
 
 impl Hub {
-    /// `None`: one is under way.
-    fn begin_swap(&self, reach: Reach, anew: Anew, to: mpsc::Sender<Input>) -> Option<Held> {
+    /// # Errors
+    /// One is under way, or a walk may have messages of the queue.
+    fn begin_swap(
+        &self,
+        reach: Reach,
+        anew: Anew,
+        to: mpsc::Sender<Input>,
+    ) -> Result<Held, Failure> {
         let mut swapping = self.swapping();
         if swapping.is_some() {
-            return None;
+            return Err(Failure::Claimed);
+        }
+        let is_it =
+            |(vhost, queue): &(Vhost, ShortStr)| reach.vhost == *vhost && reach.queue == *queue;
+        if self.walked().iter().any(is_it) {
+            return Err(Failure::Walked);
         }
         *swapping = Some(Swapping {
             reach: Arc::new(reach),
@@ -254,14 +281,28 @@ impl Hub {
             to,
             anew,
         });
-        Some(Held(self.clone()))
+        Ok(Held(self.clone()))
+    }
+
+    /// For a walk, which may hold messages without a consumer: so it is not seen at the broker, and its queue must stay. `None`: this
+    /// queue is being made anew.
+    pub fn walking(&self, vhost: &Vhost, queue: &ShortStr) -> Option<Walking> {
+        let swapping = self.swapping();
+        if swapping.as_ref().is_some_and(|of| of.is_of(vhost, queue)) {
+            return None;
+        }
+        let of = (vhost.clone(), queue.clone());
+        self.walked().push(of.clone());
+        Some(Walking {
+            hub: self.clone(),
+            of,
+        })
     }
 
     /// Whether this proxy is at work on the queue.
     fn swaps(&self, vhost: &Vhost, queue: &ShortStr) -> bool {
         let swapping = self.swapping();
-        let reach = swapping.as_ref().map(|swapping| &swapping.reach);
-        reach.is_some_and(|reach| reach.vhost == *vhost && reach.queue == *queue)
+        swapping.as_ref().is_some_and(|of| of.is_of(vhost, queue))
     }
 
     /// Whether sessions wait.
@@ -349,6 +390,10 @@ impl Hub {
 // === impl Swapping ===
 
 impl Swapping {
+    fn is_of(&self, vhost: &Vhost, queue: &ShortStr) -> bool {
+        self.reach.vhost == *vhost && self.reach.queue == *queue
+    }
+
     fn say(&self, input: Input) {
         // It ends by its own clock if it misses one.
         let _ = self.to.try_send(input);
@@ -365,5 +410,47 @@ impl Drop for Held {
             self.0.tell_of_swap(Told::Over { anew });
         }
         *self.0.swapping() = None;
+    }
+}
+
+// === impl Walking ===
+
+impl Drop for Walking {
+    fn drop(&mut self) {
+        let mut walked = self.hub.walked();
+        if let Some(at) = walked.iter().position(|of| *of == self.of) {
+            walked.swap_remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_walked_or_made_anew() {
+        let hub = Hub::new(Box::new(|_, _, _| ()));
+        let name = |text: &str| ShortStr::copy(text.as_bytes()).expect("a name");
+        let (vhost, queue) = (Vhost::from(name("/")), name("q"));
+        let begin = |hub: &Hub| {
+            let reach = Reach {
+                vhost: vhost.clone(),
+                queue: queue.clone(),
+                exchanges: BTreeSet::new(),
+            };
+            let (to, _) = mpsc::channel(1);
+            hub.begin_swap(reach, Box::new(|| ()), to)
+        };
+        let walking = [(); 2].map(|()| hub.walking(&vhost, &queue));
+        let [first, second] = walking;
+        drop(first);
+        assert_eq!(begin(&hub).err(), Some(Failure::Walked));
+        drop(second);
+        let held = begin(&hub);
+        assert!(hub.walking(&vhost, &queue).is_none());
+        assert!(hub.walking(&vhost, &name("another")).is_some());
+        drop(held);
+        assert!(hub.walking(&vhost, &queue).is_some());
     }
 }

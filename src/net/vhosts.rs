@@ -69,6 +69,8 @@ struct Inner {
     last_owner: AtomicU64,
     /// A queue that is being made anew.
     swapping: Mutex<Option<Swapping>>,
+    /// Of each walk: its queue.
+    walked: Mutex<Vec<(Vhost, ShortStr)>>,
 }
 
 #[derive(Clone)]
@@ -102,6 +104,7 @@ impl Hub {
             owners: Mutex::default(),
             last_owner: AtomicU64::new(0),
             swapping: Mutex::default(),
+            walked: Mutex::default(),
         }))
     }
 
@@ -188,6 +191,10 @@ impl Hub {
             Inbox::Intake(_) | Inbox::Walk(_) => None,
         });
         sessions.collect()
+    }
+
+    pub(super) fn walked(&self) -> MutexGuard<'_, Vec<(Vhost, ShortStr)>> {
+        lock(&self.0.walked)
     }
 
     pub(super) fn swapping(&self) -> MutexGuard<'_, Option<Swapping>> {

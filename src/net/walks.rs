@@ -14,6 +14,7 @@ use crate::machine::{Effects, Machine, Now, Owner};
 use crate::registry::refusal::is_channel_limit;
 use crate::walk::{self, Answers, Ended, Failure, Input, Progress, Readable, Settings, Walk};
 
+use super::alterations::Walking;
 use super::background::Background;
 use super::clock::{Clock, SystemClock};
 use super::dial::Dialer;
@@ -41,7 +42,7 @@ pub struct Walker {
 struct Gives<F>(F);
 
 pub struct Mover {
-    hub: Hub,
+    walking: Walking,
     vhost: Vhost,
     owner: Owner,
     /// Opened at the first message: a user without permissions opens no links of a vhost.
@@ -56,13 +57,14 @@ impl Walks {
     /// The sender pauses or ends the walk.
     pub fn moving(
         &self,
+        walking: Walking,
         settings: Settings,
         progress: watch::Sender<Progress>,
     ) -> (mpsc::Sender<Input>, impl Future<Output = Ended> + use<>) {
         let Walker { dialer, clock } = &self.walker;
         let connector = dialer.connector(|_| ());
         let (sender, mut told, mut drive) =
-            Mover::drive(&self.hub, settings, progress, *clock, connector);
+            Mover::drive(walking, settings, progress, *clock, connector);
         let (thread, nodes) = (self.thread.clone(), dialer.nodes.clone());
         let walking = async move {
             let walking = thread.run(async move {
@@ -197,7 +199,7 @@ impl<M: Machine, F: FnMut(&mut Effects<M::Output>)> Outlet<M> for Gives<F> {
 impl Mover {
     /// A moving walk over any connections: its sender, its result, and its driver.
     pub fn drive<S: Stream, C: Clock>(
-        hub: &Hub,
+        walking: Walking,
         settings: Settings,
         progress: watch::Sender<Progress>,
         clock: C,
@@ -207,10 +209,10 @@ impl Mover {
         mpsc::Receiver<Ended>,
         Drive<Walk, Mover, S, C>,
     ) {
-        let (owner, tell, inbox) = hub.walk();
+        let (owner, tell, inbox) = walking.hub.walk();
         let (ended, told) = mpsc::channel(1);
         let mover = Mover {
-            hub: hub.clone(),
+            walking,
             vhost: settings.login.vhost.clone(),
             owner,
             outbox: None,
@@ -227,7 +229,7 @@ impl Outlet<Walk> for Mover {
     fn dispatch(&mut self, walk: &Walk, fx: &mut walk::Effects, _: Now, cx: &mut Context<'_>) {
         if !fx.out.publish.is_empty() {
             let outbox = self.outbox.get_or_insert_with(|| {
-                let links = self.hub.links(&self.vhost);
+                let links = self.walking.hub.links(&self.vhost);
                 Outbox::new(self.owner, links.publisher.clone())
             });
             outbox.hand_over(&mut fx.out.publish, cx);
@@ -246,6 +248,6 @@ impl Outlet<Walk> for Mover {
 
 impl Drop for Mover {
     fn drop(&mut self) {
-        self.hub.forget(self.owner);
+        self.walking.hub.forget(self.owner);
     }
 }

@@ -73,8 +73,8 @@ enum Turn {
 // === impl Alterations ===
 
 impl Alterations {
-    /// Of about one world in four. Queues that are deleted by others are another question; and so are retries, delayed publishes, and redrives
-    /// beside an alteration, which do not hold yet.
+    /// Of about one world in four. Queues that are deleted by others are another question; and so are retries and delayed publishes beside an
+    /// alteration, which do not hold yet.
     pub(crate) fn draw(seed: u64, plan: &Plan) -> Alterations {
         let mut rng = Rng::with_seed(seed ^ ALTERATIONS);
         let is_simple = !plan.changing && !plan.retrying && plan.delays.is_empty();
@@ -205,12 +205,7 @@ impl World {
 
     fn begin_alteration(&mut self) {
         let up = (0..self.proxies.len()).filter(|at| self.proxies[*at].is_some());
-        // One whose own publisher is not listed would take another proxy's for it, and not wait for that.
-        let publishing = self.publishing();
-        let is_listed = |at: &usize| publishing.contains(&self.alterations.process(*at));
-        let up: Vec<usize> = up
-            .filter(|at| !self.is_ending(*at) && is_listed(at))
-            .collect();
+        let up: Vec<usize> = up.filter(|at| !self.is_ending(*at)).collect();
         let reachable = self.troubles.reachable(self.at);
         let works = !self.alterations.begun.is_empty();
         // Mostly one at a time.
@@ -229,7 +224,7 @@ impl World {
         let Some(proxy) = &mut self.proxies[at] else {
             return;
         };
-        let planned = proxy.plan(queue, &seen, &wish);
+        let planned = proxy.plan(queue, seen, &wish);
         let said = format!("=== alteration of {queue} by proxy {at}: {planned:?}");
         match planned {
             Ok(planned) if self.has_intake(&planned) => {

@@ -86,11 +86,6 @@ impl Operator {
     }
 
     /// It does something in this world.
-    /// It does nothing in this world.
-    pub(crate) fn rests(&mut self) {
-        (self.rarity, self.last_ones) = (0, 0);
-    }
-
     pub(crate) fn works(&self) -> bool {
         self.rarity > 0
     }

@@ -158,10 +158,7 @@ impl World {
         let mut alterations = Alterations::draw(seed, &plan);
         let proxies = alterations.proxies(proxies);
         unknown.managed |= alterations.work();
-        let mut operator = Operator::draw(seed);
-        if alterations.work() {
-            operator.rests();
-        }
+        let operator = Operator::draw(seed);
         if operator.works() {
             plan.draw_going(&mut Rng::with_seed(seed ^ GOING));
         }

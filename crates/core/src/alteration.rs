@@ -159,6 +159,10 @@ pub enum Failure {
     Link(#[from] LinkFailure),
     #[error("another alteration of this queue is under way")]
     Claimed,
+    #[error(
+        "a look, a redrive or a purge may have messages of this queue: try again when it has ended"
+    )]
+    Walked,
     #[error("this alteration of the queue is finished")]
     Finished,
     #[error("the queue was not quiet in time: {0}. It is as it was")]

@@ -47,9 +47,12 @@ pub struct Login {
     pub user: ShortStr,
     /// Never printed.
     pub password: Bytes,
-    /// For jitter of the back-off.
+    /// Of the process: for jitter of the back-off, and as its mark.
     pub seed: u64,
 }
+
+/// With this the names of publishers' connections begin.
+pub const PUBLISHER: &str = "dlx-proxy publisher ";
 
 /// The result of processing the front bytes.
 #[derive(Debug)]
@@ -153,6 +156,23 @@ impl<'a> Frame<'a> {
     pub(crate) fn closed<O>(&self, fx: &mut Effects<O>) -> (u16, String) {
         let close = self.close(fx);
         (close.code, String::from_utf8_lossy(close.text).into_owned())
+    }
+}
+
+// === impl Login ===
+
+impl Login {
+    /// A publisher's has the mark of its process: so other proxies of the vhost can be counted while this one is not connected.
+    pub(crate) fn connection_name(&self, role: Role) -> String {
+        let name = format!("dlx-proxy {} {}", role.as_str(), self.vhost);
+        match role {
+            Role::Publisher => format!("{name} {:x}", self.seed),
+            _ => name,
+        }
+    }
+
+    pub fn publisher(&self) -> String {
+        self.connection_name(Role::Publisher)
     }
 }
 

@@ -135,6 +135,9 @@ impl Looks {
         let share = self.share(&asked.who).await?;
         let permit = self.permit().await?;
         let turn = self.turn_at(&asked.place).await?;
+        let (vhost, queue) = (&asked.place.vhost, &asked.place.queue);
+        let walking = self.walks.hub.walking(vhost, queue);
+        let walking = walking.ok_or_else(is_altered)?;
         let attempt = self.attempt(asked);
         let settings = self.settings(asked, messages, bodies);
         let most = settings.bounds.messages;
@@ -142,7 +145,7 @@ impl Looks {
         // Nobody waits any more when this is dropped.
         let _waits = stopped.clone().drop_guard();
         let walk = async move {
-            let _held = (share, permit, turn);
+            let _held = (share, permit, turn, walking);
             let wants_more = |letter| see(&mut seen, letter);
             let ended = looks
                 .walks
@@ -325,6 +328,11 @@ impl Looks {
         };
         self.metrics.limit_met(met);
     }
+}
+
+fn is_altered() -> Problem {
+    let text = "The queue is being altered. Look again when that has ended.";
+    Problem::new(StatusCode::CONFLICT, text)
 }
 
 fn broke_off() -> Problem {

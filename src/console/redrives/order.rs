@@ -36,6 +36,8 @@ pub enum NotBegun {
         "Too many redrives are running, or half of them are yours. Wait for the end of one, or cancel it."
     )]
     TooMany,
+    #[error("{0} is being altered. Begin again when that has ended.")]
+    Altered(ShortStr),
     /// Publishing there would forge what the proxy trusts.
     #[error("{0} belongs to the proxy: no message can be sent there.")]
     Ours(ShortStr),

@@ -46,9 +46,11 @@ impl Alterations {
 impl Proxy {
     /// # Errors
     /// All reasons against it.
-    pub(crate) fn plan(&self, queue: &str, seen: &Seen, wish: &Wish) -> Result<Plan, Vec<Refusal>> {
+    pub(crate) fn plan(&self, queue: &str, seen: Seen, wish: &Wish) -> Result<Plan, Vec<Refusal>> {
         let sessions = &self.session_settings;
-        plan(queue, seen, wish, &names(), |arguments| {
+        let publisher = self.publisher_settings.login.publisher();
+        let seen = Seen { publisher, ..seen };
+        plan(queue, &seen, wish, &names(), |arguments| {
             intake_of(sessions, &vhost(), queue, arguments)
         })
     }

@@ -40,11 +40,13 @@ impl Proxy {
     pub(crate) fn begin(&mut self, number: u64, order: &Order) -> Result<(), NotBegun> {
         let (most, now) = (self.settings.limits().max_redrives, self.clock.now().wall);
         let connector = connector(&self.dials, Which::Walk(number));
-        let (hub, clock, names) = (&self.hub, self.clock.clone(), names());
+        let (clock, names) = (self.clock.clone(), names());
+        let alone = self.hub.walking(&order.login.vhost, &order.queue);
+        let alone = alone.ok_or_else(|| NotBegun::Altered(order.queue.clone()))?;
         let mut walking = None;
         let begun = self.walks.book.begin(order, &names, most, now, |progress| {
             let settings = order.walk(&short("dlx-proxy"), &names);
-            let (tell, told, drive) = Mover::drive(hub, settings, progress, clock, connector);
+            let (tell, told, drive) = Mover::drive(alone, settings, progress, clock, connector);
             walking = Some((told, Task::spawn(drive)));
             tell
         });

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::amqp::ids::ShortStr;
+use crate::link::PUBLISHER;
 use crate::objects::{DeclaredTarget, Names, OwnObject};
 use crate::registry::adoption::{ListedPolicy, ListedQueue};
 use crate::registry::arguments::{ALTERED, DeclareArguments};
@@ -21,7 +22,6 @@ mod backlog;
 mod refusal;
 
 const DEAD_LETTER: [&str; 2] = ["x-dead-letter-exchange", "x-dead-letter-routing-key"];
-const PUBLISHER: &str = "dlx-proxy publisher ";
 const PROTOCOL: &str = "AMQP 0-9-1";
 const ALTERNATE: &str = "alternate-exchange";
 const TYPE: &str = "x-queue-type";
@@ -46,6 +46,8 @@ pub struct Seen {
     pub exchanges: Vec<ListedExchange>,
     pub policies: Vec<ListedPolicy>,
     pub connections: Vec<ListedConnection>,
+    /// The name of this process's publisher among them, if it is connected.
+    pub publisher: String,
     /// Channels with a prefetch for all of the channel, where another type is wanted.
     pub global_prefetches: usize,
     /// Of the queue.
@@ -172,7 +174,7 @@ pub fn plan(
         exchanges,
         allow_direct: wish.allow_direct,
     };
-    let others = other_proxies(&seen.connections);
+    let others = other_proxies(seen);
     let direct = direct
         .iter()
         .map(|one| format!("Put up with: {one}."))
@@ -401,13 +403,10 @@ fn feeding(queue: &str, exchanges: &BTreeSet<String>, seen: &Seen, names: &Names
 }
 
 /// Beside this one. Each has one publisher in a vhost.
-fn other_proxies(connections: &[ListedConnection]) -> usize {
-    let of_proxy = |of: &&ListedConnection| of.user_provided_name.starts_with(PUBLISHER);
-    connections
-        .iter()
-        .filter(of_proxy)
-        .count()
-        .saturating_sub(1)
+fn other_proxies(seen: &Seen) -> usize {
+    let names = seen.connections.iter().map(|of| &of.user_provided_name);
+    let others = names.filter(|name| name.starts_with(PUBLISHER) && **name != seen.publisher);
+    others.count()
 }
 
 /// Their clients go past all proxies.

@@ -77,7 +77,7 @@ fn start_ok(out: &mut Vec<u8>, role: Role, login: &Login) {
     for name in CAPABILITIES {
         capabilities.boolean(name.as_bytes(), true);
     }
-    let name = format!("dlx-proxy {} {}", role.as_str(), login.vhost);
+    let name = login.connection_name(role);
     let mut properties = TableBuilder::default();
     properties
         .longstr(b"product", b"dlx-proxy")

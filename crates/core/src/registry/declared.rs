@@ -75,6 +75,20 @@ impl Declared {
         }
     }
 
+    /// The queue is made anew with other arguments. What only its declares say goes on; of what they say of returns, the broker keeps a limit.
+    pub fn in_place_of(mut self, known: &Declared, names: &Names) -> Declared {
+        let was = Declared::of_queue(known.form.clone(), known.queue_type, names);
+        let mut retries = known.retries.clone();
+        if was.retries.delivery_limit.is_some() {
+            retries.delivery_limit = None;
+        }
+        self.retries = self.retries.or(retries);
+        if self.said == was.said {
+            self.said = known.said.clone();
+        }
+        self
+    }
+
     /// The queue's intake exchange.
     pub fn intake(&self) -> Option<ShortStr> {
         let arguments = DeclareArguments::read(&self.form.arguments);

@@ -188,7 +188,7 @@ impl SaidRetries {
     }
 
     /// Completes missing keys from `other`. A list of delays, or a minimum, replaces the other's.
-    fn or(self, other: SaidRetries) -> SaidRetries {
+    pub(super) fn or(self, other: SaidRetries) -> SaidRetries {
         let other = match (&self.delayed_retry_delays, self.delayed_retry_min) {
             (Some(_), _) => SaidRetries {
                 delayed_retry_min: None,

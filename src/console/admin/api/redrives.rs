@@ -183,7 +183,9 @@ impl Api {
         let attempt = self.looks.attempt(asked);
         let begun = self.redrives.begin(order);
         let id = begun.map_err(|why| match &why {
-            NotBegun::Busy(_) => Problem::new(StatusCode::CONFLICT, why.to_string()),
+            NotBegun::Busy(_) | NotBegun::Altered(_) => {
+                Problem::new(StatusCode::CONFLICT, why.to_string())
+            }
             NotBegun::Ours(_) => Problem::new(StatusCode::FORBIDDEN, why.to_string()),
             NotBegun::TooMany => Problem::busy(why.to_string()),
         })?;

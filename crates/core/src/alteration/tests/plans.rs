@@ -5,9 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, from_value, json};
 
 use crate::alteration::plan::*;
-use crate::objects::Names;
+use crate::alteration::table;
+use crate::objects::{DeclaredTarget, Names, QueueType};
 use crate::registry::arguments::{Aim, DeclareArguments, Wanted};
 use crate::registry::policy::Mode;
+use crate::registry::{Declared, Form};
 
 /// The queue q with these facts, beside others, and what leads to it.
 fn seen(facts: Value, others: Value, bindings: Value, exchanges: Value) -> Seen {
@@ -258,14 +260,18 @@ fn other_proxies_take_part_and_other_protocols_are_against_it() {
     };
     let mut queue = alone(json!({}));
     let others = |queue: &Seen| planned(queue, &["x-max-length=7"]).map(|plan| plan.others);
+    queue.publisher = "dlx-proxy publisher / 1".to_owned();
     queue.connections = vec![
         connection("AMQP 0-9-1", ""),
-        connection("AMQP 0-9-1", "dlx-proxy publisher /"),
+        connection("AMQP 0-9-1", "dlx-proxy publisher / 1"),
         connection("AMQP 0-9-1", "dlx-proxy intake /"),
     ];
     assert_eq!(others(&queue), Ok(0));
-    let another = connection("AMQP 0-9-1", "dlx-proxy publisher /");
+    let another = connection("AMQP 0-9-1", "dlx-proxy publisher / 2");
     queue.connections.push(another);
+    assert_eq!(others(&queue), Ok(1));
+    // While this one's own publisher is not listed, too.
+    queue.connections.remove(1);
     assert_eq!(others(&queue), Ok(1));
     queue.connections.push(connection("MQTT 3.1.1", ""));
     let mqtt = Refusal::OtherProtocol("MQTT 3.1.1".to_owned());
@@ -318,4 +324,57 @@ fn the_exchange_for_returns_goes_with_the_queue_and_is_made_again_later() {
     let order = planned(&seen, &["x-max-length=7"]).expect("a plan").order;
     assert_eq!(order.bindings, []);
     assert!(order.exchanges.is_empty());
+}
+
+/// A declare, and what is known of its queue once that is made anew: of returns, and where its dead letters go.
+#[test]
+fn what_only_a_declare_says_goes_on() {
+    let names = Names::default();
+    let with = |said: Value, kept: Value| {
+        let of = |arguments: Value| {
+            let arguments = from_value(arguments).expect("arguments");
+            Form::of(0, &table(&arguments).expect("a table"))
+        };
+        let known = Declared::of_queue(of(kept), QueueType::Classic, &names);
+        let said = Declared::of_queue(of(said), QueueType::Classic, &names);
+        Declared {
+            said: said.said,
+            retries: said.retries,
+            ..known
+        }
+    };
+    let anew = |arguments: Value, words: &[&str], known: &Declared| {
+        let plan = planned(&alone(json!({"arguments": arguments})), words).expect("a plan");
+        plan.order.declared(&names).in_place_of(known, &names)
+    };
+    let target = |declared: &Declared| match &declared.said {
+        DeclaredTarget::Target(target) => target.exchange.to_string(),
+        DeclaredTarget::Policy { .. } => String::new(),
+    };
+    let (retries, limit) = (
+        json!({"x-delayed-retry-min": 100}),
+        json!({"x-delivery-limit": 3}),
+    );
+    let declared = anew(json!({}), &["x-max-length=7"], &with(retries, json!({})));
+    assert_eq!(declared.retries.delayed_retry_min, Some(100));
+
+    // The queue itself had the limit.
+    let declared = anew(
+        limit.clone(),
+        &["x-delivery-limit"],
+        &with(limit.clone(), limit),
+    );
+    assert_eq!(declared.retries.delivery_limit, None);
+
+    let (last, before) = (
+        json!({"x-dead-letter-exchange": "last"}),
+        json!({"x-dead-letter-exchange": "before"}),
+    );
+    let known = with(last, before.clone());
+    assert_eq!(
+        target(&anew(before.clone(), &["x-max-length=7"], &known)),
+        "last"
+    );
+    let changed = anew(before, &["x-dead-letter-exchange=changed"], &known);
+    assert_eq!(target(&changed), "changed");
 }
