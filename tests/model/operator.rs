@@ -51,14 +51,11 @@ impl Broker {
 
     // === faults
 
-    /// Is that job a confirm?
-    pub(crate) fn is_confirm(&self, index: usize) -> bool {
-        matches!(self.jobs.peek(index), Some(Job::Confirm(_)))
-    }
-
-    /// Of a confirm: it is never sent.
-    pub(crate) fn lose(&mut self, index: usize) -> bool {
-        self.is_confirm(index) && self.jobs.take(index).is_some()
+    /// Of a confirm: it is never sent, unless its connection is spared.
+    pub(crate) fn lose(&mut self, index: usize, spared: impl Fn(Conn) -> bool) -> bool {
+        let job = self.jobs.peek(index);
+        let is_one = matches!(job, Some(Job::Confirm(confirm)) if !spared(confirm.at.conn));
+        is_one && self.jobs.take(index).is_some()
     }
 
     /// Of a confirm: the queue has lost the message, and says so. Not if somebody else has it already.

@@ -271,7 +271,12 @@ impl World {
                     let now = self.millis();
                     match kind {
                         Fault::Nacked => self.broker.nack(at, now),
-                        _ => self.broker.lose(at),
+                        // A client would wait for ever for one of a delayed publish that its session has held for longer.
+                        _ => {
+                            let (works, accounts) = (self.alterations.work(), &self.accounts);
+                            let spared = |conn| works && accounts.is_client(conn);
+                            self.broker.lose(at, spared)
+                        }
                     };
                 }
             }

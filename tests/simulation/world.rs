@@ -155,7 +155,7 @@ impl World {
         plan.changing &= unknown.declaring != Declaring::None;
         plan.draw_redeclares(seed);
         plan.draw_delays(&mut Rng::with_seed(seed ^ DELAYED));
-        let mut alterations = Alterations::draw(seed, &plan);
+        let mut alterations = Alterations::draw(seed, &plan, sighups.come());
         let proxies = alterations.proxies(proxies);
         unknown.managed |= alterations.work();
         let operator = Operator::draw(seed);

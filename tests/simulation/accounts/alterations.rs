@@ -31,9 +31,17 @@ impl Accounts {
         self.whose.get(&conn) == Some(&Whose::Alteration)
     }
 
+    pub(crate) fn is_client(&self, conn: Conn) -> bool {
+        matches!(self.whose.get(&conn), Some(Whose::Client(_)))
+    }
+
     /// An alteration is under way, and that process is not counted: it may not know what becomes of the queue.
     pub(crate) fn takes_no_part(&mut self, proxy: usize) {
         self.uninformed.insert(self.declares.process(proxy));
+    }
+
+    pub(crate) fn all_take_part(&self) -> bool {
+        self.uninformed.is_empty()
     }
 
     /// A declare on that connection may say what its proxy does not know to be altered.

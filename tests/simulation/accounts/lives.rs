@@ -64,7 +64,7 @@ impl Accounts {
         // Nor is its type known then: without one it is taken for a classic queue, which is declared without a limit.
         let untyped = self.declares_refused && code == 406 && says(b"'x-delivery-limit'");
         // A queue was altered: past its proxy, or before what a client that is gone had sent.
-        let late = code == 406 && self.may_be_strict(conn);
+        let late = matches!(code, 404 | 406) && self.may_be_strict(conn);
         if late || left || strict || untyped || timed_out || missing || refused {
             return Ok(());
         }

@@ -81,6 +81,9 @@ impl World {
                 .counted
                 .retain(|process| before.counted.contains(process));
             account.forms.extend(before.forms);
+            // A binding that is younger than a plan is not made again (docs/how-to/existing-queues.md).
+            let bound = &mut account.order.bindings;
+            bound.retain(|binding| before.order.bindings.contains(binding));
         }
         all.queues.insert(order.queue.clone(), account);
     }
