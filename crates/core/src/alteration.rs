@@ -7,7 +7,7 @@
 //!                                                                        ▼                                       │
 //!  sessions hold ─▶ Draining ─▶ Proving ─▶ sessions settle, then cancel; the publisher pauses ─▶ Counting ─▶ Unbinding ─▶ Getting ─▶ Deleting
 //!                                                                                                            │
-//!                                        Ended ◀─ Cleaning ◀─ sessions go on ◀─ Binding ◀─ Declaring ◀────────┘
+//!                          Ended ◀─ Cleaning ◀─ sessions go on ◀─ Binding ◀─ Declaring ◀─ Vanishing ◀────────┘
 //! ```
 //! A backlog that nobody reads is moved aside instead of being waited for, and back (`moving.rs`): its clients wait for longer.
 //!
@@ -68,6 +68,8 @@ const COMMIT_WITHIN: Duration = Duration::from_millis(700);
 /// Between questions for the number of messages, while clients wait and while they do not.
 const QUICK: Duration = Duration::from_millis(5);
 const SLOW: Duration = Duration::from_millis(100);
+/// For the last replica of a quorum queue to end. Up to 34 ms were seen (S12.14).
+const VANISH: Duration = Duration::from_millis(200);
 /// After an attempt, so that clients get on.
 const REST: Duration = Duration::from_secs(1);
 const UNREADABLE: &str = "the broker sent a delivery that cannot be read";
@@ -471,6 +473,7 @@ impl Linked for Alteration {
             match self.state {
                 State::Waiting | State::Draining => self.enter(self.state, now, fx),
                 State::Moving(_) => self.look_again(now, fx),
+                State::Vanishing => self.enter(State::Declaring { old: false }, now, fx),
                 _ => {}
             }
         }

@@ -127,6 +127,8 @@ impl Alteration {
             State::Announcing => State::Comparing,
             State::Comparing => State::Trying,
             State::Trying => State::Withdrawing,
+            State::Deleting if self.order().quorum => State::Vanishing,
+            State::Withdrawing if is_left_behind && self.order().quorum => State::Vanishing,
             State::Withdrawing if is_left_behind => State::Declaring { old: false },
             State::Withdrawing => State::Testing(0),
             State::Testing(at) => State::Testing(at + 1),

@@ -45,6 +45,8 @@ pub(super) enum State {
     /// that it was sent.
     Getting,
     Deleting,
+    /// A node may be about to end its replica of the old queue: a new one would not begin there (S12.14).
+    Vanishing,
     Declaring {
         old: bool,
     },

@@ -12,7 +12,8 @@ use crate::machine::Now;
 use super::moving::Way;
 use super::order::{Arguments, table};
 use super::{
-    Alteration, COMMIT_WITHIN, Effects, JOINING, ORDER, PATIENCE, State, Task, Told, Word, plan,
+    Alteration, COMMIT_WITHIN, Effects, JOINING, ORDER, PATIENCE, State, Task, Told, VANISH, Word,
+    plan,
 };
 
 pub(super) const TAG: &[u8] = b"dlx-proxy";
@@ -86,6 +87,10 @@ impl Alteration {
                 self.ask(fx);
             }
             State::Moving(way) => self.begin_moving(way, now, fx),
+            State::Vanishing => {
+                self.ask_at = Some(now.mono.after(VANISH));
+                self.say(Word::Waits, fx);
+            }
             State::Clearing => {
                 self.under_way = false;
                 self.over(now, fx);
