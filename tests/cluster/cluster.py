@@ -1,10 +1,13 @@
 """The cluster of these tests, as tests/lab/clusters.sh started it, and what can happen to it."""
 
+import base64
+import json
 import os
 import re
 import shutil
 import ssl
 import subprocess
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -106,6 +109,19 @@ class Cluster:
         host, port = self.addresses[node - 1].split(":")
         login = pika.PlainCredentials("guest", "guest")
         return pika.BlockingConnection(pika.ConnectionParameters(host, int(port), vhost, login, **PATIENT | options))
+
+    def management(self, node):
+        """The management API of that node, for guest."""
+        port = re.search(r"\bMANAGEMENT_PORT='?(\d+)", (self.folder / str(node) / "node.env").read_text())[1]
+        return f"http://guest:guest@127.0.0.1:{port}"
+
+    def arguments(self, vhost, queue):
+        """With which a queue was declared."""
+        login, place = self.management(self.some()).removeprefix("http://").split("@")
+        login = base64.b64encode(login.encode()).decode()
+        asked = urllib.request.Request(f"http://{place}/api/queues/{vhost}/{queue}", headers={"Authorization": f"Basic {login}"})
+        with urllib.request.urlopen(asked, timeout=DEADLINE) as found:
+            return json.load(found)["arguments"]
 
     def some(self):
         """A node that serves."""

@@ -40,7 +40,7 @@ if [[ -z ${DLX_TEST_CLUSTERS:-} ]]; then
   starting=()
   for name in oldest newest; do
     root=$("${name}_root")
-    "$cluster" start --dir "$here/$name" ${root:+--root "$root"} &
+    "$cluster" start --dir "$here/$name" ${root:+--root "$root"} --plugins rabbitmq_management &
     starting+=($!)
   done
   for one in "${starting[@]}"; do wait "$one" || die 'a cluster did not start'; done

@@ -424,7 +424,7 @@ fn other_protocols(connections: &[ListedConnection]) -> Vec<Refusal> {
 fn notes(order: &Order, others: usize, seen: &Seen) -> Vec<String> {
     let mut notes = vec![
         "Clients notice a pause of less than a second. Consumers stay; their settlements always pass.".to_owned(),
-        "What is published past the proxies while the queue is away, for some milliseconds, does not come into it.".to_owned(),
+        "What is published past the proxies while the queue is away, for a moment, does not come into it.".to_owned(),
         "Declares with the old arguments are accepted from then on, but for where dead letters go: that takes `lenient`.".to_owned(),
         "To go back, alter it again with the old values.".to_owned(),
     ];
