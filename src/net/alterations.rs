@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use crate::alteration::{
-    Alteration, Altered, Effects, Failure, Follower, Input, Output, Settings, Task, Told,
+    Alteration, Altered, Effects, Failure, Follower, Input, Made, Output, Settings, Task, Told,
 };
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::{Machine, Now, Owner};
@@ -55,10 +55,13 @@ pub(super) struct Swapping {
     anew: Anew,
 }
 
-type Anew = Box<dyn Fn() + Send>;
+type Anew = Box<dyn Fn(Made) + Send>;
 
 /// Lets all sessions go on when it is dropped.
-struct Held(Hub);
+struct Held {
+    hub: Hub,
+    made: Made,
+}
 
 /// While it lives, its queue is not made anew by this proxy, and by no other one that knows of this.
 pub struct Walking {
@@ -119,11 +122,12 @@ impl<S: Stream, C: Clock + Send + 'static> Altering<S, C> {
     pub async fn alter(&self, settings: Settings) -> Result<Altered, Failure> {
         let reach = settings.order.reach(&settings.login.vhost);
         let (to, inbox) = mpsc::channel(INBOX);
-        let held = self.hub.begin_swap(reach, self.anew(&settings), to)?;
+        let mut held = self.hub.begin_swap(reach, self.anew(&settings), to)?;
         let mut altered = self.run(settings.clone(), inbox).await;
         if matches!(altered, Err(Failure::Link(_))) && self.hub.is_swapping() {
             altered = self.finish_for_clients(settings).await.or(altered);
         }
+        held.made = altered.as_ref().map_or(Made::Stays, |of| of.made);
         drop(held);
         altered
     }
@@ -136,7 +140,10 @@ impl<S: Stream, C: Clock + Send + 'static> Altering<S, C> {
             settings.names.clone(),
             settings.order.declared(&settings.names),
         );
-        Box::new(move || {
+        Box::new(move |made| {
+            if made != Made::Ordered {
+                return catalogue.doubt(&vhost, &queue);
+            }
             let now = clock.now().mono;
             let known = catalogue.get(&vhost, &queue);
             let known = known.as_ref().and_then(|known| known.declared());
@@ -159,8 +166,8 @@ impl<S: Stream, C: Clock + Send + 'static> Altering<S, C> {
         }
         for _ in 0..ATTENDED {
             match self.finish(settings.clone()).await {
-                Ok(_) => {
-                    self.anew(&settings)();
+                Ok(altered) => {
+                    self.anew(&settings)(altered.made);
                     warn!(%vhost, %queue, "an alteration of the queue that another proxy had begun is finished");
                     break;
                 }
@@ -281,7 +288,10 @@ impl Hub {
             to,
             anew,
         });
-        Ok(Held(self.clone()))
+        Ok(Held {
+            hub: self.clone(),
+            made: Made::Stays,
+        })
     }
 
     /// For a walk, which may hold messages without a consumer: so it is not seen at the broker, and its queue must stay. `None`: this
@@ -327,11 +337,13 @@ impl Hub {
             Told::Hold => Swap::Hold(swapping.reach.clone()),
             Told::Settle => Swap::Settle,
             Told::Cancel => Swap::Cancel,
-            Told::Over { anew } => Swap::Over { anew },
+            Told::Over(made) => Swap::Over {
+                anew: made != Made::Stays,
+            },
         };
         swapping.told = Some(told);
-        if let Told::Over { anew: true } = told {
-            (swapping.anew)();
+        if let Told::Over(made @ (Made::Ordered | Made::Otherwise)) = told {
+            (swapping.anew)(made);
         }
         // Behind that: who registers later asks for it.
         let sessions = self.sessions();
@@ -342,7 +354,7 @@ impl Hub {
             // One that has no room is at its end.
             let _ = inbox.try_send(Box::new(session::Input::Swap(swap.clone())));
         }
-        if let Told::Cancel | Told::Over { .. } = told {
+        if let Told::Cancel | Told::Over(_) = told {
             self.pause_publisher(&swapping.reach, told == Told::Cancel);
         }
     }
@@ -364,7 +376,7 @@ impl Hub {
             Some(Told::Hold) => vec![hold],
             Some(Told::Settle) => vec![hold, Swap::Settle],
             Some(Told::Cancel | Told::Moving) => vec![hold, Swap::Cancel],
-            Some(Told::Over { .. }) | None => Vec::new(),
+            Some(Told::Over(_)) | None => Vec::new(),
         }
     }
 
@@ -404,12 +416,15 @@ impl Swapping {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.0.is_swapping() {
-            // Before that, nobody deletes it: these sessions may have messages of it.
-            let anew = self.0.has_told(Told::Cancel);
-            self.0.tell_of_swap(Told::Over { anew });
+        if self.hub.is_swapping() {
+            let made = match self.made {
+                // Before that, nobody deletes it: these sessions may have messages of it.
+                Made::Stays if self.hub.has_told(Told::Cancel) => Made::Otherwise,
+                made => made,
+            };
+            self.hub.tell_of_swap(Told::Over(made));
         }
-        *self.0.swapping() = None;
+        *self.hub.swapping() = None;
     }
 }
 
@@ -440,7 +455,7 @@ mod tests {
                 exchanges: BTreeSet::new(),
             };
             let (to, _) = mpsc::channel(1);
-            hub.begin_swap(reach, Box::new(|| ()), to)
+            hub.begin_swap(reach, Box::new(|_| ()), to)
         };
         let walking = [(); 2].map(|()| hub.walking(&vhost, &queue));
         let [first, second] = walking;

@@ -41,7 +41,7 @@ use crate::walk::Once;
 use self::awaited::Awaited;
 pub use self::follower::Follower;
 use self::moving::{Moving, Way};
-pub use self::order::{Arguments, Binding, Order, table};
+pub use self::order::{Arguments, Binding, Made, Order, table};
 use self::others::{Numbered, Others, Reply, Word};
 use self::state::State;
 
@@ -135,9 +135,7 @@ pub enum Told {
     Cancel,
     /// A backlog is moved: the publisher goes on pausing.
     Moving,
-    Over {
-        anew: bool,
-    },
+    Over(Made),
 }
 
 pub type Effects = Fx<Output>;
@@ -147,6 +145,7 @@ pub struct Altered {
     /// How long clients waited, at most.
     pub pause: Duration,
     pub attempts: u32,
+    pub made: Made,
     /// Messages that came into the queue past this proxy in its last moment.
     pub lost: u32,
     /// Messages that were moved aside, and back.
@@ -200,8 +199,6 @@ pub struct Alteration {
     others: Others,
     /// Clients wait since.
     held: Option<Mono>,
-    /// Whether the queue is another one.
-    anew: bool,
     /// The queue, or a binding of it, may be missing.
     under_way: bool,
     /// This attempt moves a backlog.
@@ -235,7 +232,6 @@ impl Alteration {
             moving: None,
             others: Others::default(),
             held: None,
-            anew: false,
             under_way: false,
             moves: false,
             backlog: Aside::Missing,
@@ -311,7 +307,7 @@ impl Alteration {
         if let Some(held) = self.held.take() {
             let pause = held.until(now.mono);
             self.altered.pause = self.altered.pause.max(pause);
-            self.tell(Told::Over { anew: self.anew }, fx);
+            self.tell(Told::Over(self.altered.made), fx);
             self.others.release();
         }
     }

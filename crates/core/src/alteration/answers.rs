@@ -7,7 +7,7 @@ use crate::session::Ready;
 use crate::walk::Failure as LinkFailure;
 
 use super::moving::Way;
-use super::{Alteration, Aside, Effects, Failure, QUICK, SLOW, State, Task, Word};
+use super::{Alteration, Aside, Effects, Failure, Made, QUICK, SLOW, State, Task, Word};
 
 const CAME_BACK: &str = "messages came back to it";
 const SLOW_BROKER: &str = "the broker was slow";
@@ -140,8 +140,8 @@ impl Alteration {
             State::Undoing(at) => State::Undoing(at + 1),
             State::Binding(at) => State::Binding(at + 1),
             State::Deleting => State::Declaring { old: false },
-            State::Declaring { .. } => {
-                self.anew = true;
+            State::Declaring { old } => {
+                self.altered.made = if old { Made::Otherwise } else { Made::Ordered };
                 State::Binding(0)
             }
             State::Clearing => State::Cleaning,
@@ -174,7 +174,7 @@ impl Alteration {
                 self.enter(State::Binding(0), now, fx);
             }
             State::Declaring { old } if old || self.settings.task == Task::Finish => {
-                self.anew = true; // what clients had is gone
+                self.altered.made = Made::Otherwise; // what clients had is gone
                 self.leave(refusal(code, text), now, fx);
             }
             State::Declaring { .. } => {

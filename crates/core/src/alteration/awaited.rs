@@ -64,7 +64,7 @@ impl Told {
             Told::Hold => Some(Ready::Held),
             Told::Settle => Some(Ready::Settled),
             Told::Cancel => Some(Ready::Cancelled),
-            Told::Moving | Told::Over { .. } => None,
+            Told::Moving | Told::Over(_) => None,
         }
     }
 }

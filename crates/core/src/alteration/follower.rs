@@ -22,7 +22,7 @@ use crate::walk::{Failure as LinkFailure, Once};
 use super::awaited::Awaited;
 use super::others::{self, Numbered, Reply, Word};
 use super::steps::{TAG, consume};
-use super::{Altered, Effects, Input, Output, PATIENCE, Settings, Told, plan};
+use super::{Altered, Effects, Input, Made, Output, PATIENCE, Settings, Told, plan};
 
 const CHANNEL: ChannelId = ChannelId(1);
 /// While clients go on the one at work says something ten times a second. While they wait it ends an attempt within 0.7 s.
@@ -64,7 +64,7 @@ impl Follower {
     fn hear(&mut self, told: Numbered, now: Now, fx: &mut Effects) {
         let silent = match told.word {
             Word::Told(Told::Hold | Told::Settle | Told::Cancel) => SILENT_MEANWHILE,
-            Word::Told(Told::Moving | Told::Over { .. }) | Word::Waits | Word::Ended => SILENT,
+            Word::Told(Told::Moving | Told::Over(_)) | Word::Waits | Word::Ended => SILENT,
         };
         self.until = now.mono.after(silent);
         self.attempt = told.attempt;
@@ -75,7 +75,7 @@ impl Follower {
                 self.said = None;
                 self.awaited.begin(told);
                 fx.out.swap.push(told);
-                if let Told::Over { .. } = told {
+                if let Told::Over(_) = told {
                     self.reply(None, fx);
                 }
             }
@@ -168,7 +168,7 @@ impl Linked for Follower {
     fn after(&mut self, _: Now, fx: &mut Effects) {
         if let Some(over) = self.once.over(fx) {
             if self.awaited.wanted.is_some() && self.said != Some(Ready::Cancelled) {
-                fx.out.swap.push(Told::Over { anew: false });
+                fx.out.swap.push(Told::Over(Made::Stays));
             }
             fx.out.ended = Some(over.map(|()| Altered::default()).map_err(Into::into));
         }

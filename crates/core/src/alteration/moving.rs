@@ -20,7 +20,7 @@ use crate::machine::Now;
 use crate::mover::{Delivery, Keep, Mover};
 
 use super::steps::{TAG, consume};
-use super::{Alteration, Aside, Effects, Failure, SLOW, State, Task, Told, Word};
+use super::{Alteration, Aside, Effects, Failure, Made, SLOW, State, Task, Told, Word};
 
 /// Without a confirm.
 const STALLS: Duration = Duration::from_secs(5);
@@ -284,7 +284,7 @@ impl Alteration {
     /// The queue is there with all its messages.
     pub(super) fn moved_back(&mut self, backlog: Aside, now: Now, fx: &mut Effects) {
         self.backlog = backlog;
-        match self.anew || self.settings.task == Task::Finish {
+        match self.altered.made != Made::Stays || self.settings.task == Task::Finish {
             true => self.clean(now, fx),
             false => self.rest(now, fx),
         }

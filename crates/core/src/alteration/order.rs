@@ -46,6 +46,18 @@ pub struct Binding {
     pub arguments: Arguments,
 }
 
+/// What became of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Made {
+    /// Nothing, as far as known.
+    #[default]
+    Stays,
+    /// It is another one, as the order says.
+    Ordered,
+    /// It is another one, or missing.
+    Otherwise,
+}
+
 // === impl Order ===
 
 impl Order {

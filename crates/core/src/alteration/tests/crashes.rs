@@ -48,7 +48,7 @@ impl<M: Machine<Input = Input, Output = Output>> Party<M> {
         let out = std::mem::take(&mut self.rig.fx.out);
         self.ended = self.ended.take().or(out.ended);
         for told in out.swap {
-            self.holds = !matches!(told, Told::Over { .. });
+            self.holds = !matches!(told, Told::Over(_));
             self.rig.input(Input::Told(BTreeSet::new()));
             if told == Told::Cancel {
                 self.rig.input(Input::Paused);

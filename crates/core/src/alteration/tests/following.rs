@@ -30,7 +30,7 @@ impl Script for Following {
             "hold" => Word::Told(Told::Hold),
             "settle" => Word::Told(Told::Settle),
             "cancel" => Word::Told(Told::Cancel),
-            "over" => Word::Told(Told::Over { anew: true }),
+            "over" => Word::Told(Told::Over(Made::Ordered)),
             "ended" => Word::Ended,
             _ => return input(words).map(|input| self.rig.input(input)).is_some(),
         };
