@@ -1,6 +1,9 @@
-//! What the pure core of a session costs by itself, in nanoseconds a message: no socket, no broker, so that a few per cent show.
+//! What the pure core of a session costs by itself, in nanoseconds a message, and what that of a dead letter costs with its publisher: no socket, no
+//! broker, so that a few per cent show.
 //!
 //! `cargo bench --bench session`, or with names of scenes behind `--`. Each figure is the least of many rounds, as whatever else the machine does only adds.
+
+mod dead_letters;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,6 +40,17 @@ fn main() {
     let small = std::env::var_os("BENCH_SMALL").is_some();
     let rounds = if small { 1 } else { ROUNDS };
     let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if wanted
+        .iter()
+        .all(|word| word.starts_with('-') || "dead letter".contains(word.as_str()))
+    {
+        let best = (0..rounds).map(|_| dead_letters::time(20)).min();
+        println!(
+            "{:<16} {:>6.1} ns a message",
+            "dead letter",
+            best.unwrap_or_default().as_nanos() as f64
+        );
+    }
     let scenes: [(&str, Round); 5] = [
         ("publish", |bench| bench.publishes(100)),
         ("publish 64 KiB", |bench| bench.publishes(1 << 16)),
@@ -51,7 +65,7 @@ fn main() {
         {
             continue;
         }
-        let mut bench = Bench::open(name.ends_with("ack"));
+        let mut bench = Bench::open(name.ends_with("ack"), b"3.10.8", b"");
         let best = (0..rounds).map(|_| {
             let reads = round(&mut bench);
             bench.time(&reads)
@@ -92,14 +106,16 @@ fn confirms() -> Vec<(Leg, Vec<u8>)> {
 
 impl Bench {
     /// `acks`: the consumer settles what it is given.
-    fn open(acks: bool) -> Bench {
+    /// `declared`: the arguments of the queue.
+    pub(crate) fn open(acks: bool, version: &[u8], declared: &[u8]) -> Bench {
         let now = Now {
             mono: Mono(0),
             wall: Wall::of_seconds(1000),
         };
         let settings = Settings {
             user: ShortStr::copy(b"dlx-proxy").unwrap_or_default(),
-            mode: Mode::Full,
+            // Declares pass as they are.
+            mode: Mode::RejectsOnly,
             lenient: Lenient::default(),
             names: Default::default(),
             policies: Default::default(),
@@ -120,7 +136,7 @@ impl Bench {
             delivered: 0,
         };
         let mut properties = TableBuilder::default();
-        properties.longstr(b"version", b"3.10.8");
+        properties.longstr(b"version", version);
         let properties = properties.finish();
         let tune = |a: &mut Arguments<'_>| a.short(7).long(131_072).short(60).end();
         let connection = |id, arguments: &mut dyn FnMut(&mut Arguments<'_>)| {
@@ -178,7 +194,7 @@ impl Bench {
             (
                 Leg::Client,
                 method(CHANNEL, MethodId::QUEUE_DECLARE, |a| {
-                    a.short(0).shortstr(QUEUE).octet(4).longstr(b"").end();
+                    a.short(0).shortstr(QUEUE).octet(0).longstr(declared).end();
                 }),
             ),
             (
