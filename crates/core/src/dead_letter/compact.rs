@@ -33,19 +33,21 @@ pub(super) fn write(headers: Table<'_>) -> Option<Vec<u8>> {
     let [reason, queue, exchange] = first.map(|value| value.and_then(Value::as_longstr));
     let first = [reason?, queue?, exchange?];
     let x_death = x_death?.as_array()?;
-    let mut lines = Vec::with_capacity(x_death.0.len());
+    let mut text = Vec::with_capacity(VERSION.len() + x_death.0.len());
+    text.extend_from_slice(VERSION);
     let (mut oldest, mut number) = (None, 0);
     for entry in x_death.values() {
-        lines.push(b'\n');
-        oldest = Some(write_line(entry.ok()?.as_table()?, &mut lines)?);
+        text.push(b'\n');
+        oldest = Some(write_line(entry.ok()?.as_table()?, &mut text)?);
         number += 1;
     }
-    let head = match oldest? == first {
-        true => Vec::new(),
-        false => first.join(&b'|'),
-    };
-    let is_sound = number <= history::MOST_READ && [0, 2].contains(&marks(&head));
-    is_sound.then(|| [VERSION, &head, &lines].concat())
+    let mut is_sound = number <= history::MOST_READ;
+    if oldest? != first {
+        let head = first.join(&b'|');
+        is_sound &= marks(&head) == 2;
+        text.splice(VERSION.len()..VERSION.len(), head);
+    }
+    is_sound.then_some(text)
 }
 
 /// Returns reason, queue and exchange. `None`: not all is as [`NewDeath::fields`] writes it.
@@ -70,22 +72,39 @@ fn write_line<'a>(entry: Table<'a>, line: &mut Vec<u8>) -> Option<[&'a [u8]; 3]>
     if fields.next().is_some() || expires && expiration.is_empty() {
         return None;
     }
-    line.extend_from_slice(count.to_string().as_bytes());
-    let (begins, mut parts) = (line.len(), 0);
-    let mut put = |part: &[u8]| {
+    if count < 0 {
+        line.push(b'-');
+    }
+    put_digits(line, count.unsigned_abs());
+    let (begins, mut parts) = (line.len(), 1);
+    let mut put = |line: &mut Vec<u8>, part: &[u8]| {
         line.push(b'|');
         line.extend_from_slice(part);
         parts += 1;
     };
-    put(reason);
-    put(queue);
-    put(time.to_string().as_bytes());
-    put(exchange);
-    put(expiration);
+    put(line, reason);
+    put(line, queue);
+    line.push(b'|');
+    put_digits(line, time);
+    put(line, exchange);
+    put(line, expiration);
     for key in routing_keys.values() {
-        put(key.ok()?.as_longstr()?);
+        put(line, key.ok()?.as_longstr()?);
     }
     (marks(line.get(begins..)?) == parts).then_some([reason, queue, exchange])
+}
+
+/// Without an allocation, as for each dead letter.
+fn put_digits(line: &mut Vec<u8>, mut number: u64) {
+    let begins = line.len();
+    loop {
+        line.push(b'0' + (number % 10) as u8);
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    line[begins..].reverse();
 }
 
 /// How many octets of a text would divide it.

@@ -129,16 +129,19 @@ impl<'a> Lap<'a> {
                     && (death.routing_key == self.routing_key || self.hides_key(death))
                     && came_by(whole).is_none_or(|exchange| exchange == self.exchange)
             }
-            Dialect::V3_13 | Dialect::V4 if whole.since.iter().any(Entry::is_rejected) => false,
+            Dialect::V3_13 | Dialect::V4 if whole.since().iter().any(Entry::is_rejected) => false,
             // The oldest entry tells how the message came to the first of its deaths, if it has all:
             // a message that came back from a retry has had others, which may be rejects.
-            Dialect::V3_13 | Dialect::V4 if whole.anew => whole.since.last().is_some_and(|first| {
-                let since = history::deaths(&whole.since);
-                let is_all = history::deaths(&whole.entries) == self.deaths.saturating_add(since);
-                let (exchange, mut keys) = (first.exchange(), first.routing_keys());
-                let way = exchange.zip(keys.next());
-                is_all && way.is_some_and(|(exchange, key)| by_it(exchange, key))
-            }),
+            Dialect::V3_13 | Dialect::V4 if whole.anew => {
+                whole.since().last().is_some_and(|first| {
+                    let since = history::deaths(whole.since());
+                    let is_all =
+                        history::deaths(&whole.entries) == self.deaths.saturating_add(since);
+                    let (exchange, mut keys) = (first.exchange(), first.routing_keys());
+                    let way = exchange.zip(keys.next());
+                    is_all && way.is_some_and(|(exchange, key)| by_it(exchange, key))
+                })
+            }
             Dialect::V3_13 | Dialect::V4 => is_next() && by_it(death.exchange, death.routing_key),
         }
     }

@@ -47,8 +47,8 @@ pub(super) struct Whole<'a> {
     /// Newest first.
     pub(super) entries: Vec<Entry<'a>>,
     /// Entries added by the broker since the last publish by a client or the proxy, as far as
-    /// known.
-    pub(super) since: Vec<Entry<'a>>,
+    /// known. `None`: all are.
+    since: Option<Vec<Entry<'a>>>,
     /// `since` is everything the broker knows.
     pub(super) anew: bool,
     /// Headers of the first death, if older than x-first-death-*.
@@ -74,12 +74,25 @@ pub(super) fn remember(
     forget: bool,
     form: HistoryForm,
 ) -> Result<Vec<u8>, Malformed> {
-    let Some(copy) = copy(Table(&headers), forget, form)? else {
-        return Ok(headers);
+    let text = text(Table(&headers), forget, form);
+    let copy = match text {
+        Some(_) => None,
+        None => copy(Table(&headers), forget, form)?,
     };
     let mut out = TableBuilder::onto(headers);
-    out.members(copy.as_table().0);
+    match (text, copy) {
+        (Some(text), _) => drop(out.longstr(HISTORY, &text)),
+        (None, Some(copy)) => drop(out.members(copy.as_table().0)),
+        (None, None) => {}
+    }
     Ok(out.finish())
+}
+
+fn text(headers: Table<'_>, forget: bool, form: HistoryForm) -> Option<Vec<u8>> {
+    match form {
+        HistoryForm::Compact if !forget => compact::write(headers),
+        HistoryForm::Table | HistoryForm::Compact => None,
+    }
 }
 
 /// A private history as a member of the headers.
@@ -103,11 +116,7 @@ pub(super) fn copy(
         member.table(HISTORY, &copy);
         return Ok(Some(member));
     }
-    let text = match form {
-        HistoryForm::Table => None,
-        HistoryForm::Compact => compact::write(headers),
-    };
-    if let Some(text) = text {
+    if let Some(text) = text(headers, forget, form) {
         member.longstr(HISTORY, &text);
         return Ok(Some(member));
     }
@@ -193,21 +202,18 @@ impl<'a> Past<'a> {
         };
         let read = history::read(x_death);
         let whole = match remembered {
-            None => {
-                let entries = as_the_broker_reads(read, rules, recorded);
-                Whole {
-                    since: entries.clone(),
-                    entries,
-                    anew: false,
-                    first: Vec::new(),
-                }
-            }
+            None => Whole {
+                entries: as_the_broker_reads(read, rules, recorded),
+                since: None,
+                anew: false,
+                first: Vec::new(),
+            },
             Some(published) if !recorded && published.is_still(x_death) => Whole {
                 entries: match published.is_forgotten() {
                     true => Vec::new(),
                     false => history::group(read),
                 },
-                since: Vec::new(),
+                since: Some(Vec::new()),
                 anew: false,
                 first: Vec::new(),
             },
@@ -248,17 +254,20 @@ fn as_the_broker_reads<'a>(
 
 impl<'a> Whole<'a> {
     fn record(&mut self, dialect: Dialect, death: NewDeath<'a>) {
-        let is_all = self.since == self.entries;
-        self.entries = history::record(dialect, std::mem::take(&mut self.entries), death);
-        self.since = match is_all {
-            true => self.entries.clone(),
-            false => history::record(dialect, std::mem::take(&mut self.since), death),
+        let record = |entries: &mut Vec<Entry<'a>>| {
+            *entries = history::record(dialect, std::mem::take(entries), death);
         };
+        record(&mut self.entries);
+        self.since.as_mut().map(record);
+    }
+
+    pub(super) fn since(&self) -> &[Entry<'a>] {
+        self.since.as_ref().unwrap_or(&self.entries)
     }
 
     pub(super) fn of_the_broker(&self) -> &[Entry<'a>] {
         if self.anew {
-            &self.since
+            self.since()
         } else {
             &self.entries
         }
@@ -324,15 +333,15 @@ impl<'a> Remembered<'a> {
         };
         if older.is_empty() {
             return Whole {
-                entries: newer.clone(),
-                since: newer,
+                entries: newer,
+                since: None,
                 anew: true,
                 first: Vec::new(),
             };
         }
         if self.same_first && history::extends(&newer, &older, died) {
             Whole {
-                since: history::added(&newer, &older),
+                since: Some(history::added(&newer, &older)),
                 entries: history::complete(newer, older),
                 anew: false,
                 first: self.first,
@@ -340,7 +349,7 @@ impl<'a> Remembered<'a> {
         } else {
             Whole {
                 entries: history::merge(newer.clone(), older),
-                since: newer,
+                since: Some(newer),
                 anew: true,
                 first: self.first,
             }

@@ -57,12 +57,12 @@ impl<'a> Keys<'a> {
         let mut bcc = routes(headers, private::BCC)?;
         let same_key = past
             .whole
-            .since
+            .since()
             .iter()
             .all(|entry| entry.routing_keys().next() == Some(death.routing_key));
         let same_cc = past
             .whole
-            .since
+            .since()
             .first()
             .is_none_or(|newest| newest.routing_keys().skip(1).eq(cc.iter().copied()));
         if rules.dialect != Dialect::V3 && !(same_key && same_cc) {

@@ -53,7 +53,10 @@ impl Writing<'_> {
         } = self;
         Ok(Publication {
             exchange: target.exchange.clone(),
-            routing_key: ShortStr::copy(self.keys.routing_key).ok_or(Malformed)?,
+            routing_key: match &target.routing_key {
+                Some(key) if **key == *self.keys.routing_key => key.clone(),
+                _ => ShortStr::copy(self.keys.routing_key).ok_or(Malformed)?,
+            },
             content: death.content.with_properties(properties.edit(&Edit {
                 headers: Change::Set(headers),
                 expiration: Change::Remove,
