@@ -97,7 +97,7 @@ pub(super) enum Meant {
 #[derive(Debug)]
 pub(super) struct Copying {
     pub tag: DeliveryTag,
-    pub of: Retained,
+    pub of: Box<Retained>,
     /// Taken from the budget for it.
     pub bytes: usize,
     /// Set without a copy: how near the delivery is to a delivery limit.

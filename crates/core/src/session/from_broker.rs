@@ -362,15 +362,19 @@ impl Session {
 fn copying(said: &Deliver<'_>, consumer: Consumer, delivered: Wall) -> Option<Copying> {
     Some(Copying {
         tag: said.delivery_tag,
-        of: Retained {
+        of: Box::new(Retained {
+            // Mostly one name for both.
+            routing_key: match *consumer.queue == *said.routing_key {
+                true => consumer.queue.clone(),
+                false => ShortStr::copy(said.routing_key)?,
+            },
             queue: consumer.queue,
             consumer: consumer.tag,
             exchange: ShortStr::copy(said.exchange)?,
-            routing_key: ShortStr::copy(said.routing_key)?,
             redelivered: said.redelivered,
             delivered,
             ..Retained::default()
-        },
+        }),
         bytes: 0,
         uncopied: None,
         ack_timeout: None,

@@ -106,7 +106,8 @@ pub(crate) struct Uncopied {
 pub(crate) struct Unacked {
     words: Bits,
     taken: Bits,
-    copies: BTreeMap<u64, Retained>,
+    /// Boxed: what is in a tree moves often.
+    copies: BTreeMap<u64, Box<Retained>>,
     uncopied: Vec<Uncopied>,
     withheld: usize,
     done: Vec<u64>,
@@ -126,7 +127,7 @@ impl Unacked {
     }
 
     /// Keeps a copy; false when it was settled meanwhile.
-    pub(crate) fn retain(&mut self, tag: DeliveryTag, retained: Retained) -> bool {
+    pub(crate) fn retain(&mut self, tag: DeliveryTag, retained: Box<Retained>) -> bool {
         let open = self.may_settle(tag);
         if open {
             self.copies.insert(tag.0, retained);
@@ -283,7 +284,7 @@ impl Unacked {
         };
         std::mem::replace(&mut self.copies, later)
             .values()
-            .map(Retained::bytes)
+            .map(|of| of.bytes())
             .sum()
     }
 
@@ -340,7 +341,7 @@ impl Unacked {
 
     /// The copy of a delivery, in any state.
     pub(crate) fn copy(&self, tag: DeliveryTag) -> Option<&Retained> {
-        self.copies.get(&tag.0)
+        self.copies.get(&tag.0).map(AsRef::as_ref)
     }
 
     /// Records the request of the client.
@@ -371,26 +372,26 @@ impl Unacked {
     }
 
     /// The dead letter is safe: the reject is to be acked.
-    pub(crate) fn done(&mut self, tag: DeliveryTag) -> Option<Retained> {
+    pub(crate) fn done(&mut self, tag: DeliveryTag) -> Option<Box<Retained>> {
         let retained = self.take(tag)?;
         self.done.push(tag.0);
         Some(retained)
     }
 
     /// The broker is told: settled or requeued.
-    pub(crate) fn give_up(&mut self, tag: DeliveryTag) -> Option<Retained> {
+    pub(crate) fn give_up(&mut self, tag: DeliveryTag) -> Option<Box<Retained>> {
         self.forget(tag);
         self.take(tag)
     }
 
-    fn take(&mut self, tag: DeliveryTag) -> Option<Retained> {
+    fn take(&mut self, tag: DeliveryTag) -> Option<Box<Retained>> {
         let retained = self.copies.remove(&tag.0)?;
         self.withheld -= usize::from(retained.state == State::Withheld);
         Some(retained)
     }
 
     /// Drops a useless copy, as if the client had not settled it.
-    pub(crate) fn drop_copy(&mut self, tag: DeliveryTag) -> Option<Retained> {
+    pub(crate) fn drop_copy(&mut self, tag: DeliveryTag) -> Option<Box<Retained>> {
         let retained = self.take(tag)?;
         clear(&mut self.taken, tag.0);
         Some(retained)
@@ -422,6 +423,6 @@ impl Unacked {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.copies.values().map(Retained::bytes).sum()
+        self.copies.values().map(|of| of.bytes()).sum()
     }
 }

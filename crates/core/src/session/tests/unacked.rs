@@ -99,7 +99,7 @@ proptest! {
                     ledger.deliver(DeliveryTag(last));
                     model.outstanding.insert(last);
                     if retain {
-                        prop_assert!(ledger.retain(DeliveryTag(last), retained()));
+                        prop_assert!(ledger.retain(DeliveryTag(last), Box::new(retained())));
                         model.retained.insert(last);
                     }
                 }

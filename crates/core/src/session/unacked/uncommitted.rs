@@ -10,7 +10,9 @@ use super::{Retained, Unacked};
 
 impl Unacked {
     /// Enters tx mode. Returns the copies of open deliveries.
-    pub(crate) fn begin_tx(&mut self) -> impl Iterator<Item = (DeliveryTag, Retained)> + use<> {
+    pub(crate) fn begin_tx(
+        &mut self,
+    ) -> impl Iterator<Item = (DeliveryTag, Box<Retained>)> + use<> {
         self.uncommitted.get_or_insert_default();
         let copies = std::mem::take(&mut self.copies).into_iter();
         let (open, kept): (BTreeMap<_, _>, _) = copies.partition(|(_, of)| of.is_open());
