@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::io::ReadBuf;
 use tokio::sync::mpsc;
 
-use crate::machine::{Effects, Flow, Leg, Machine, Mono, Now};
+use crate::machine::{Effects, Flow, Leg, Machine, Mono, Now, Spare};
 
 use super::clock::Clock;
 use super::stream::Stream;
@@ -35,7 +35,8 @@ const SCRATCH: usize = 64 * 1024;
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 thread_local! {
-    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into_boxed_slice());
+    static BUFFERS: RefCell<(Box<[u8]>, Spare)> =
+        RefCell::new((vec![0; SCRATCH].into_boxed_slice(), Spare::default()));
 }
 
 /// Receives the effects that are not bytes.
@@ -165,7 +166,8 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
 
     /// Ready when the machine has ended.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        BUFFER.with_borrow_mut(|scratch| {
+        BUFFERS.with_borrow_mut(|(scratch, spare)| {
+            self.fx.borrow(spare);
             // Nothing has stirred since writes and timer were asked for.
             let mut is_settled = false;
             for _ in 0..TURNS {
@@ -180,7 +182,7 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
                     is_settled = !self.stirred;
                 }
                 if !served && is_settled {
-                    self.fx.release();
+                    self.fx.release(spare);
                     return Poll::Pending;
                 }
             }

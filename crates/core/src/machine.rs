@@ -69,14 +69,32 @@ impl<O> Effects<O> {
         }
     }
 
-    /// Gives back the buffers that are empty: an idle machine keeps none.
-    pub fn release(&mut self) {
-        self.client.release();
-        self.broker.release();
-        if self.events.is_empty() {
-            self.events = Vec::new();
+    /// Takes buffers, where it has none.
+    pub fn borrow(&mut self, spare: &mut Spare) {
+        self.client.borrow(&mut spare.client);
+        self.broker.borrow(&mut spare.broker);
+        if self.events.capacity() == 0 {
+            self.events = std::mem::take(&mut spare.events);
         }
     }
+
+    /// Gives back the buffers that are empty: an idle machine keeps none.
+    pub fn release(&mut self, spare: &mut Spare) {
+        self.client.release(&mut spare.client);
+        self.broker.release(&mut spare.broker);
+        if self.events.is_empty() {
+            wire::keep(&mut spare.events, std::mem::take(&mut self.events));
+        }
+    }
+}
+
+/// Buffers of a thread, for whichever of its machines is at work: those that grow anew at each
+/// wake-up cost more than what is written to them.
+#[derive(Debug, Default)]
+pub struct Spare {
+    client: Vec<u8>,
+    broker: Vec<u8>,
+    events: Vec<Event>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

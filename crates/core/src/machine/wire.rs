@@ -2,6 +2,17 @@
 
 use std::ops::Range;
 
+/// In bytes. A spare buffer is no larger.
+const MOST_SPARE: usize = 256 * 1024;
+
+/// The larger one of two empty buffers.
+pub(super) fn keep<T>(spare: &mut Vec<T>, empty: Vec<T>) {
+    let bytes = empty.capacity().saturating_mul(size_of::<T>());
+    if bytes <= MOST_SPARE && empty.capacity() > spare.capacity() {
+        *spare = empty;
+    }
+}
+
 /// Outgoing bytes of one leg: a buffer, then one run of the bytes being read.
 ///
 /// The run is written straight from the read buffer, so that transit traffic is never copied.
@@ -52,9 +63,15 @@ impl Wire {
         self.out.len()
     }
 
-    pub fn release(&mut self) {
+    pub fn borrow(&mut self, spare: &mut Vec<u8>) {
+        if self.out.capacity() == 0 {
+            self.out = std::mem::take(spare);
+        }
+    }
+
+    pub fn release(&mut self, spare: &mut Vec<u8>) {
         if self.out.is_empty() {
-            self.out = Vec::new();
+            keep(spare, std::mem::take(&mut self.out));
         }
     }
 
