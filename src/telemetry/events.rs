@@ -15,13 +15,12 @@ use super::series::Series;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::reply_code::ACCESS_REFUSED;
 use crate::amqp::version::Version;
-use crate::machine::{
-    Cause, DeadLetter, DeadLettersTo, Event, Fallback, Leg, Limit, Outcome, Role,
-};
+use crate::machine::{Cause, DeadLettersTo, Event, Fallback, Leg, Limit, Outcome, Role};
 use crate::net::dial::Refused;
 use crate::net::nodes::Address;
 use crate::net::proxy_protocol::BadHeader;
 use crate::tls::words::Failure;
+use dead_letters::Counted;
 
 mod published;
 
@@ -33,6 +32,7 @@ pub struct Reporter {
     node: Option<Address>,
     is_awaited: bool,
     span: Span,
+    counted: Option<Counted>,
 }
 
 /// A line about a queue, an exchange or a user; repeats are counted per name.
@@ -47,6 +47,9 @@ macro_rules! plain {
         line!($self.metrics, $fact, String::new(), $cause $(, $($fields)+)?)
     };
 }
+
+// Below its macros.
+mod dead_letters;
 
 // === impl Reporter ===
 
@@ -70,6 +73,7 @@ impl Reporter {
             node: None,
             is_awaited: false,
             span,
+            counted: None,
         }
     }
 
@@ -86,6 +90,11 @@ impl Reporter {
     }
 
     pub fn report(&mut self, event: &Event) {
+        if let Event::DeadLetter(dead) = event
+            && self.counts_again(dead)
+        {
+            return;
+        }
         let span = self.span.clone();
         let _inside = span.enter();
         match event {
@@ -350,40 +359,6 @@ impl Reporter {
             }
             Fallback::Undeclared => about!(self, UNDECLARED, queue, cause, %queue),
             _ => about!(self, LEFT, queue, cause, %queue, request, cause),
-        }
-    }
-
-    fn dead_letter(&self, dead: &DeadLetter) {
-        let DeadLetter {
-            queue,
-            exchange,
-            outcome,
-            ..
-        } = dead;
-        let reason = dead.reason.as_str();
-        let (ended, cause) = outcome.label();
-        let (vhost, queue_label) = self.metrics.inner().names.queue(&self.vhost, queue);
-        let labels = [vhost.clone(), queue_label, reason.into(), ended.into()];
-        self.metrics.messages_dead_lettered.with(labels).inc();
-        let Some(cause) = cause.map(Cause::as_str) else {
-            return trace!(%queue, reason, %exchange, "dead letter confirmed");
-        };
-        let labels = [vhost, ended.into(), cause.into()];
-        self.metrics.dead_letters_undelivered.with(labels).inc();
-        match outcome {
-            Outcome::Confirmed => {}
-            Outcome::Parked(_) => {
-                about!(self, PARKED, queue, cause, %queue, reason, %exchange, cause)
-            }
-            Outcome::Dropped(_) => {
-                about!(self, DROPPED, queue, cause, %queue, reason, %exchange, cause)
-            }
-            Outcome::Refused(Cause::Poison) => {
-                about!(self, POISON, queue, cause, %queue, reason, %exchange, cause)
-            }
-            Outcome::Refused(_) => {
-                about!(self, NOT_PUBLISHED, queue, cause, %queue, reason, %exchange, cause)
-            }
         }
     }
 

@@ -9,7 +9,7 @@ use tracing::{Level, info};
 use super::super::logging;
 use super::*;
 use crate::amqp::ids::name;
-use crate::machine::{Reason, Role};
+use crate::machine::{DeadLetter, Reason, Role};
 use crate::net::nodes::Node;
 
 #[derive(Clone, Default)]
