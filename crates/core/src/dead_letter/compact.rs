@@ -11,6 +11,8 @@
 //!
 //! Only what comes back byte for byte is written so. The rest stays a table: what a client put into an entry, names with a `|` or a line break.
 
+use std::io::Write as _;
+
 use crate::amqp::table::{ArrayBuilder, Table, TableBuilder, Value};
 
 use super::Dialect;
@@ -72,10 +74,8 @@ fn write_line<'a>(entry: Table<'a>, line: &mut Vec<u8>) -> Option<[&'a [u8]; 3]>
     if fields.next().is_some() || expires && expiration.is_empty() {
         return None;
     }
-    if count < 0 {
-        line.push(b'-');
-    }
-    put_digits(line, count.unsigned_abs());
+    write!(line, "{count}").ok()?;
+    // The time is one.
     let (begins, mut parts) = (line.len(), 1);
     let mut put = |line: &mut Vec<u8>, part: &[u8]| {
         line.push(b'|');
@@ -84,27 +84,13 @@ fn write_line<'a>(entry: Table<'a>, line: &mut Vec<u8>) -> Option<[&'a [u8]; 3]>
     };
     put(line, reason);
     put(line, queue);
-    line.push(b'|');
-    put_digits(line, time);
+    write!(line, "|{time}").ok()?;
     put(line, exchange);
     put(line, expiration);
     for key in routing_keys.values() {
         put(line, key.ok()?.as_longstr()?);
     }
     (marks(line.get(begins..)?) == parts).then_some([reason, queue, exchange])
-}
-
-/// Without an allocation, as for each dead letter.
-fn put_digits(line: &mut Vec<u8>, mut number: u64) {
-    let begins = line.len();
-    loop {
-        line.push(b'0' + (number % 10) as u8);
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    line[begins..].reverse();
 }
 
 /// How many octets of a text would divide it.

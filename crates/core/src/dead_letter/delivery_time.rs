@@ -16,8 +16,6 @@ use super::headers::contains;
 use super::private::DELIVERY_TIME;
 
 pub(super) const NAME: &[u8] = b"x-opt-delivery-time";
-/// In [`NAME`] and in [`DELIVERY_TIME`].
-const IN_BOTH: &[u8] = b"-deliv";
 
 /// A later time is a mistake: microseconds for milliseconds, or milliseconds for seconds.
 const MOST_AHEAD: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -102,10 +100,8 @@ fn edited(
     names: &[&[u8]],
     mut becomes: impl FnMut(&Field<'_>) -> Becomes,
 ) -> Option<Bytes> {
-    // Few messages have any of them, and all look for one.
-    if !contains(properties, IN_BOTH) {
-        return None;
-    }
+    // Few messages have any of them.
+    names.iter().find(|name| contains(properties, name))?;
     let parsed = Properties::parse(properties).ok()?;
     let table = Table(parsed.headers()?);
     let mut fields = table.fields().map_while(Result::ok);
