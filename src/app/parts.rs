@@ -1,6 +1,7 @@
 //! What each part is told of the settings: the only place that knows both.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -228,14 +229,15 @@ fn certificates(config: &Config) -> Result<Certificates, BindError> {
     Certificates::load(settings, uses, Metrics::new()).map_err(BindError::certificates)
 }
 
-/// The seed differs between proxies, even if each is process 1 of a container, so they do not all
-/// reconnect at once.
+/// Of the process. It differs between proxies, even if each is process 1 of a container, so they do not all reconnect at once.
+static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
+
 pub(super) fn login(config: &Config) -> Login {
     Login {
         vhost: Vhost::EMPTY,
         user: config.upstream.user.clone(),
         password: Bytes::copy_from_slice(config.upstream.password.reveal().as_bytes()),
-        seed: RandomState::new().hash_one(std::process::id()),
+        seed: *SEED,
     }
 }
 

@@ -82,7 +82,7 @@ impl Alterations {
                     .await?
                     .unwrap_or_default(),
                 connections: connections(&mut api, &of).await?,
-                publisher: self.login(vhost).publisher(),
+                mark: self.login.mark(),
                 global_prefetches: match wish.queue_type() {
                     Some(_) => global_prefetches(&mut api, &of).await?,
                     None => 0,

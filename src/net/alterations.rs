@@ -16,7 +16,7 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::{Machine, Now, Owner};
 use crate::publisher;
 use crate::registry::catalogue::fact::Source;
-use crate::registry::catalogue::{Catalogue, Report};
+use crate::registry::catalogue::{Catalogue, Report, altered};
 use crate::registry::reach::Reach;
 use crate::session::{self, Ready, Swap};
 
@@ -141,10 +141,11 @@ impl<S: Stream, C: Clock + Send + 'static> Altering<S, C> {
             settings.order.declared(&settings.names),
         );
         Box::new(move |made| {
-            if made != Made::Ordered {
-                return catalogue.doubt(&vhost, &queue);
-            }
             let now = clock.now().mono;
+            if let (true, Some(names)) = (made != Made::Ordered, altered(&anew)) {
+                let told = Report::Altered(names);
+                return catalogue.learn(&vhost, &queue, &told, Source::Management, now);
+            }
             let known = catalogue.get(&vhost, &queue);
             let known = known.as_ref().and_then(|known| known.declared());
             let anew = anew.clone();

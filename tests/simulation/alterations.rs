@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use dlx_proxy::alteration::plan::{Plan as Planned, Wish};
 use dlx_proxy::alteration::{Altered, Failure, Order};
+use dlx_proxy::link::mark_in;
 use dlx_proxy::objects::OwnObject;
 use fastrand::Rng;
 use serde_json::Value;
@@ -27,8 +28,6 @@ const SECOND: Micros = 1_000_000;
 const ALTERATIONS: u64 = 0x616c_7465_7261_7469;
 /// In its last deeds it has one in so many steps.
 const LAST_RARITY: u32 = 300;
-/// With this the names of the connections begin by which proxies are counted.
-const PUBLISHER: &[u8] = b"dlx-proxy publisher ";
 
 /// Alters queues.
 pub(crate) struct Alterations {
@@ -77,8 +76,8 @@ impl Alterations {
     /// letters wait for longer than the accounts have an earlier rule count. `sighups`: rules change.
     pub(crate) fn draw(seed: u64, plan: &Plan, sighups: bool) -> Alterations {
         let mut rng = Rng::with_seed(seed ^ ALTERATIONS);
-        let is_simple = !plan.changing && !(plan.retrying && sighups);
-        let works = rng.bool() && is_simple;
+        let is_left_out = plan.changing || plan.retrying && sighups;
+        let works = rng.bool() && !is_left_out;
         Alterations {
             rarity: [100, 300, 1_000][rng.usize(..3)] * u32::from(works),
             last_ones: rng.u8(..3) * u8::from(works),
@@ -253,7 +252,8 @@ impl World {
     /// Processes that have to take part: those that are connected, and so listed.
     fn publishing(&self) -> BTreeSet<Process> {
         let links = self.broker.names();
-        let links = links.filter(|(_, name)| name.starts_with(PUBLISHER));
+        let is_marked = |name: &[u8]| mark_in(&String::from_utf8_lossy(name)).is_some();
+        let links = links.filter(|(_, name)| is_marked(name));
         let of = |(conn, _)| self.alterations.conns.get(&conn).copied();
         links.filter_map(of).collect()
     }

@@ -51,9 +51,6 @@ pub struct Login {
     pub seed: u64,
 }
 
-/// With this the names of publishers' connections begin.
-pub const PUBLISHER: &str = "dlx-proxy publisher ";
-
 /// The result of processing the front bytes.
 #[derive(Debug)]
 pub(crate) enum Step<'a> {
@@ -137,6 +134,31 @@ impl std::fmt::Debug for Login {
     }
 }
 
+impl Login {
+    /// Of the process.
+    pub fn mark(&self) -> String {
+        format!("{:x}", self.seed)
+    }
+
+    /// Those that a proxy always has in a vhost have its mark.
+    fn connection_name(&self, role: Role) -> String {
+        let name = format!("dlx-proxy {} {}", role.as_str(), self.vhost);
+        match role {
+            Role::Walk => name,
+            _ => format!("{name} {}", self.mark()),
+        }
+    }
+}
+
+/// Of the proxy that has a connection with this name. One of an earlier version has none, and its vhost stands for it.
+pub fn mark_in(connection_name: &str) -> Option<&str> {
+    let (role, name) = connection_name
+        .strip_prefix("dlx-proxy ")?
+        .split_once(' ')?;
+    let is_marked = role != Role::Walk.as_str();
+    is_marked.then(|| name.rsplit_once(' ').map_or(name, |(_, mark)| mark))
+}
+
 // === impl Frame ===
 
 impl<'a> Frame<'a> {
@@ -156,23 +178,6 @@ impl<'a> Frame<'a> {
     pub(crate) fn closed<O>(&self, fx: &mut Effects<O>) -> (u16, String) {
         let close = self.close(fx);
         (close.code, String::from_utf8_lossy(close.text).into_owned())
-    }
-}
-
-// === impl Login ===
-
-impl Login {
-    /// A publisher's has the mark of its process: so other proxies of the vhost can be counted while this one is not connected.
-    pub(crate) fn connection_name(&self, role: Role) -> String {
-        let name = format!("dlx-proxy {} {}", role.as_str(), self.vhost);
-        match role {
-            Role::Publisher => format!("{name} {:x}", self.seed),
-            _ => name,
-        }
-    }
-
-    pub fn publisher(&self) -> String {
-        self.connection_name(Role::Publisher)
     }
 }
 

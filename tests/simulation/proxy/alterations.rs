@@ -48,8 +48,8 @@ impl Proxy {
     /// All reasons against it.
     pub(crate) fn plan(&self, queue: &str, seen: Seen, wish: &Wish) -> Result<Plan, Vec<Refusal>> {
         let sessions = &self.session_settings;
-        let publisher = self.publisher_settings.login.publisher();
-        let seen = Seen { publisher, ..seen };
+        let mark = self.publisher_settings.login.mark();
+        let seen = Seen { mark, ..seen };
         plan(queue, &seen, wish, &names(), |arguments| {
             intake_of(sessions, &vhost(), queue, arguments)
         })

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::amqp::ids::ShortStr;
-use crate::link::PUBLISHER;
+use crate::link::mark_in;
 use crate::objects::{DeclaredTarget, Names, OwnObject};
 use crate::registry::adoption::{ListedPolicy, ListedQueue};
 use crate::registry::arguments::{ALTERED, DeclareArguments};
@@ -46,8 +46,8 @@ pub struct Seen {
     pub exchanges: Vec<ListedExchange>,
     pub policies: Vec<ListedPolicy>,
     pub connections: Vec<ListedConnection>,
-    /// The name of this process's publisher among them, if it is connected.
-    pub publisher: String,
+    /// Of this process, in the names of its connections.
+    pub mark: String,
     /// Channels with a prefetch for all of the channel, where another type is wanted.
     pub global_prefetches: usize,
     /// Of the queue.
@@ -402,11 +402,11 @@ fn feeding(queue: &str, exchanges: &BTreeSet<String>, seen: &Seen, names: &Names
     feeds.map(|of| Refusal::FedBy(of.name.clone())).collect()
 }
 
-/// Beside this one. Each has one publisher in a vhost.
+/// Beside this one: those that have a connection in the vhost.
 fn other_proxies(seen: &Seen) -> usize {
     let names = seen.connections.iter().map(|of| &of.user_provided_name);
-    let others = names.filter(|name| name.starts_with(PUBLISHER) && **name != seen.publisher);
-    others.count()
+    let marks: BTreeSet<&str> = names.filter_map(|name| mark_in(name)).collect();
+    marks.iter().filter(|mark| **mark != seen.mark).count()
 }
 
 /// Their clients go past all proxies.

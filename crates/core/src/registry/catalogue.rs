@@ -79,6 +79,8 @@ pub enum Report {
     Intake(Option<ShortStr>),
     /// A declare that the broker accepted, or would accept.
     Declared(Arc<Declared>),
+    /// Another queue may be there, which has these arguments otherwise.
+    Altered(Arc<[ShortStr]>),
     Asked,
     /// This user's question was refused or not answered.
     InVain(Option<ShortStr>),
@@ -344,6 +346,10 @@ impl Queue {
                     _ => learn(&mut self.declared, value.clone(), source, at),
                 }
             }
+            Report::Altered(names) => {
+                self.life = next_life;
+                learn(&mut self.altered, Some(names.clone()), source, at);
+            }
             Report::Asked => self.asked = self.asked.max(Some(at)),
             Report::InVain(user) => {
                 self.asked = self.asked.max(Some(at));
@@ -380,7 +386,7 @@ impl Queue {
 }
 
 /// Only the broker has it.
-fn altered(declared: &Declared) -> Option<Arc<[ShortStr]>> {
+pub fn altered(declared: &Declared) -> Option<Arc<[ShortStr]>> {
     let arguments = DeclareArguments::read(&declared.form.arguments);
     let names = arguments.value(ALTERED)?.as_longstr()?;
     Some(names_in(names))

@@ -260,19 +260,24 @@ fn other_proxies_take_part_and_other_protocols_are_against_it() {
     };
     let mut queue = alone(json!({}));
     let others = |queue: &Seen| planned(queue, &["x-max-length=7"]).map(|plan| plan.others);
-    queue.publisher = "dlx-proxy publisher / 1".to_owned();
+    queue.mark = "1".to_owned();
     queue.connections = vec![
         connection("AMQP 0-9-1", ""),
         connection("AMQP 0-9-1", "dlx-proxy publisher / 1"),
-        connection("AMQP 0-9-1", "dlx-proxy intake /"),
+        connection("AMQP 0-9-1", "dlx-proxy intake / 1"),
+        connection("AMQP 0-9-1", "dlx-proxy walk /"),
+        connection("AMQP 0-9-1", "dlx-proxy doctor"),
     ];
     assert_eq!(others(&queue), Ok(0));
-    let another = connection("AMQP 0-9-1", "dlx-proxy publisher / 2");
-    queue.connections.push(another);
-    assert_eq!(others(&queue), Ok(1));
-    // While this one's own publisher is not listed, too.
-    queue.connections.remove(1);
-    assert_eq!(others(&queue), Ok(1));
+    // Another one, whose publisher is away; then a third, of version 0.3.
+    for (name, number) in [("intake / 2", 1), ("recorder / 2", 1), ("publisher /", 2)] {
+        let another = connection("AMQP 0-9-1", &format!("dlx-proxy {name}"));
+        queue.connections.push(another);
+        assert_eq!(others(&queue), Ok(number), "{name}");
+    }
+    // While none of this one's own is listed, too.
+    queue.connections.drain(1..3);
+    assert_eq!(others(&queue), Ok(2));
     queue.connections.push(connection("MQTT 3.1.1", ""));
     let mqtt = Refusal::OtherProtocol("MQTT 3.1.1".to_owned());
     assert_eq!(others(&queue), Err(vec![mqtt]));
