@@ -90,11 +90,12 @@ impl Reporter {
     }
 
     pub fn report(&mut self, event: &Event) {
-        if let Event::DeadLetter(dead) = event
-            && self.counts_again(dead)
-        {
-            return;
+        if !self.counts_again(event) {
+            self.tell(event);
         }
+    }
+
+    fn tell(&mut self, event: &Event) {
         let span = self.span.clone();
         let _inside = span.enter();
         match event {

@@ -6,7 +6,7 @@ use tracing::trace;
 
 use super::Reporter;
 use crate::amqp::ids::ShortStr;
-use crate::machine::{Cause, DeadLetter, Outcome, Reason};
+use crate::machine::{Cause, DeadLetter, Event, Outcome, Reason};
 
 /// The series of the last one that was confirmed: mostly the next one's, too.
 #[derive(Debug)]
@@ -18,7 +18,10 @@ pub(super) struct Counted {
 
 impl Reporter {
     /// Counts one like the last, of which nothing is written.
-    pub(super) fn counts_again(&self, dead: &DeadLetter) -> bool {
+    pub(super) fn counts_again(&self, event: &Event) -> bool {
+        let Event::DeadLetter(dead) = event else {
+            return false;
+        };
         let is_silent =
             dead.outcome == Outcome::Confirmed && LevelFilter::current() < LevelFilter::TRACE;
         let fits = |last: &&Counted| last.queue == dead.queue && last.reason == dead.reason;
