@@ -160,16 +160,12 @@ impl Alterations {
         }
     }
 
-    fn login(&self, vhost: &Vhost) -> Login {
-        Login {
-            vhost: vhost.clone(),
-            ..self.login.clone()
-        }
-    }
-
     fn settings(&self, vhost: &Vhost, order: Order, task: Task) -> Settings {
         Settings {
-            login: self.login(vhost),
+            login: Login {
+                vhost: vhost.clone(),
+                ..self.login.clone()
+            },
             names: self.sessions.names.clone(),
             order,
             task,

@@ -13,7 +13,7 @@ use crate::alteration::{
     Alteration, Altered, Effects, Failure, Follower, Input, Made, Output, Settings, Task, Told,
 };
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::machine::{Machine, Now, Owner};
+use crate::machine::{Machine, Mono, Now, Owner};
 use crate::publisher;
 use crate::registry::catalogue::fact::Source;
 use crate::registry::catalogue::{Catalogue, Report, altered};
@@ -26,6 +26,9 @@ use super::drive::{Connector, Drive, Outlet};
 use super::stream::Stream;
 use super::vhosts::Hub;
 use super::walks::Walks;
+
+#[cfg(test)]
+mod tests;
 
 /// Two answers of each session.
 const INBOX: usize = 1 << 18;
@@ -135,27 +138,8 @@ impl<S: Stream, C: Clock + Send + 'static> Altering<S, C> {
     /// What all sessions know of the queue from then on.
     fn anew(&self, settings: &Settings) -> Anew {
         let (catalogue, clock) = (self.catalogue.clone(), self.clock.clone());
-        let (vhost, queue) = (settings.login.vhost.clone(), settings.order.name());
-        let (names, anew) = (
-            settings.names.clone(),
-            settings.order.declared(&settings.names),
-        );
-        Box::new(move |made| {
-            let now = clock.now().mono;
-            if let (true, Some(names)) = (made != Made::Ordered, altered(&anew)) {
-                let told = Report::Altered(names);
-                return catalogue.learn(&vhost, &queue, &told, Source::Management, now);
-            }
-            let known = catalogue.get(&vhost, &queue);
-            let known = known.as_ref().and_then(|known| known.declared());
-            let anew = anew.clone();
-            let anew = match known {
-                Some(known) => anew.in_place_of(&known.value, &names),
-                None => anew,
-            };
-            let told = Report::Declared(Arc::new(anew));
-            catalogue.learn(&vhost, &queue, &told, Source::Management, now);
-        })
+        let settings = settings.clone();
+        Box::new(move |made| learn(&catalogue, &settings, made, clock.now().mono))
     }
 
     /// Another proxy makes a queue anew, or has left that behind: takes part in it, or finishes it. Returns whether it may be another queue
@@ -260,6 +244,24 @@ impl<M: Machine<Input = Input, Output = Output>> Outlet<M> for AlterationOutlet 
         if let Some(ended) = fx.out.ended.take() {
             let _ = self.ended.try_send(ended);
         }
+    }
+}
+
+fn learn(catalogue: &Catalogue, settings: &Settings, made: Made, now: Mono) {
+    let (vhost, queue) = (&settings.login.vhost, &settings.order.name());
+    let anew = settings.order.declared(&settings.names);
+    let learn = |told| catalogue.learn(vhost, queue, &told, Source::Management, now);
+    if made == Made::Ordered {
+        let known = catalogue.get(vhost, queue);
+        let known = known.as_ref().and_then(|known| known.declared());
+        return learn(Report::Declared(Arc::new(match known {
+            Some(known) => anew.in_place_of(&known.value, &settings.names),
+            None => anew,
+        })));
+    }
+    catalogue.doubt(vhost, queue);
+    if let Some(names) = altered(&anew) {
+        learn(Report::Altered(names));
     }
 }
 
@@ -437,36 +439,5 @@ impl Drop for Walking {
         if let Some(at) = walked.iter().position(|of| *of == self.of) {
             walked.swap_remove(at);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_queue_is_walked_or_made_anew() {
-        let hub = Hub::new(Box::new(|_, _, _| ()));
-        let name = |text: &str| ShortStr::copy(text.as_bytes()).expect("a name");
-        let (vhost, queue) = (Vhost::from(name("/")), name("q"));
-        let begin = |hub: &Hub| {
-            let reach = Reach {
-                vhost: vhost.clone(),
-                queue: queue.clone(),
-                exchanges: BTreeSet::new(),
-            };
-            let (to, _) = mpsc::channel(1);
-            hub.begin_swap(reach, Box::new(|_| ()), to)
-        };
-        let walking = [(); 2].map(|()| hub.walking(&vhost, &queue));
-        let [first, second] = walking;
-        drop(first);
-        assert_eq!(begin(&hub).err(), Some(Failure::Walked));
-        drop(second);
-        let held = begin(&hub);
-        assert!(hub.walking(&vhost, &queue).is_none());
-        assert!(hub.walking(&vhost, &name("another")).is_some());
-        drop(held);
-        assert!(hub.walking(&vhost, &queue).is_some());
     }
 }

@@ -79,7 +79,7 @@ pub enum Report {
     Intake(Option<ShortStr>),
     /// A declare that the broker accepted, or would accept.
     Declared(Arc<Declared>),
-    /// Another queue may be there, which has these arguments otherwise.
+    /// It may have these arguments otherwise.
     Altered(Arc<[ShortStr]>),
     Asked,
     /// This user's question was refused or not answered.
@@ -346,10 +346,7 @@ impl Queue {
                     _ => learn(&mut self.declared, value.clone(), source, at),
                 }
             }
-            Report::Altered(names) => {
-                self.life = next_life;
-                learn(&mut self.altered, Some(names.clone()), source, at);
-            }
+            Report::Altered(names) => learn(&mut self.altered, Some(names.clone()), source, at),
             Report::Asked => self.asked = self.asked.max(Some(at)),
             Report::InVain(user) => {
                 self.asked = self.asked.max(Some(at));
