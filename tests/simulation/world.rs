@@ -76,7 +76,7 @@ pub(crate) struct World {
     pub(super) unknown: Unknown,
     /// Which release a client is of.
     releases: Rng,
-    next_body: u64,
+    pub(super) next_body: u64,
     next_client: usize,
     /// As many clients as there shall be.
     wanted: usize,

@@ -19,6 +19,7 @@ impl World {
         if self.alterations.away.is_subset(&before) {
             return;
         }
+        self.publish_meanwhile();
         let drawn = self.alterations.rng.u8(..8);
         let still = self.at + self.alterations.rng.u64(..STILL);
         match drawn {
@@ -35,6 +36,16 @@ impl World {
                     .for_each(|tcp| self.net.stand_still(tcp, still));
             }
             _ => {}
+        }
+    }
+
+    /// Clients publish when they are held, and when a queue is away: what is not held then is lost.
+    pub(super) fn publish_meanwhile(&mut self) {
+        let (at, rng) = (self.at, &mut self.alterations.rng);
+        for client in &mut self.clients {
+            for _ in 0..rng.u8(..4) {
+                client.publish(rng, at, &mut self.next_body, &self.plan);
+            }
         }
     }
 

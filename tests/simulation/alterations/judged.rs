@@ -137,6 +137,7 @@ impl World {
     /// # Errors
     /// Clients wait for too long.
     pub(super) fn hold_no_longer(&mut self) -> Result<(), String> {
+        let before = self.alterations.held.len();
         for (at, proxy) in self.proxies.iter().enumerate() {
             let held = &mut self.alterations.held;
             let Some(proxy) = proxy.as_ref().filter(|of| of.holds_clients()) else {
@@ -161,6 +162,9 @@ impl World {
                     "clients of proxy {at} wait for {waits} µs, {proxy:?}"
                 ));
             }
+        }
+        if self.alterations.held.len() > before {
+            self.publish_meanwhile();
         }
         Ok(())
     }

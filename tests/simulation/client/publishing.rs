@@ -66,7 +66,7 @@ impl Letter {
 
 impl Client {
     /// Something new.
-    pub(super) fn publish(&mut self, rng: &mut Rng, at: Micros, next_body: &mut u64, plan: &Plan) {
+    pub(crate) fn publish(&mut self, rng: &mut Rng, at: Micros, next_body: &mut u64, plan: &Plan) {
         if self.winding_up || !self.may_publish() {
             return;
         }
