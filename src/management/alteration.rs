@@ -133,7 +133,7 @@ impl Alterations {
         for _ in 0..CLAIMS {
             altered = self.walks.alter(settings.clone(), catalogue).await;
             match &altered {
-                Err(Failure::Claimed) => tokio::time::sleep(CLAIM_PAUSE).await,
+                Err(Failure::Claimed | Failure::Walked) => tokio::time::sleep(CLAIM_PAUSE).await,
                 _ => break,
             }
         }
