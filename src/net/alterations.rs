@@ -183,6 +183,9 @@ impl<S: Stream, C: Clock + Send + 'static> Altering<S, C> {
     async fn finish_for_clients(&self, settings: Settings) -> Result<Altered, Failure> {
         let mut finished = Err(Failure::Claimed);
         for _ in 0..TIMES {
+            if self.hub.has_told(Told::Cancel) {
+                self.hub.tell_of_swap(Told::Moving); // the publisher's pause goes on
+            }
             finished = self.finish(settings.clone()).await;
             if !matches!(finished, Err(Failure::Link(_) | Failure::Claimed)) {
                 break;

@@ -129,7 +129,7 @@ enum Pause {
 }
 
 /// A pause ends by itself: what is published then at a queue that is missing is returned, and parked.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 // === impl Settings ===
 
