@@ -69,7 +69,8 @@ struct Held {
 /// While it lives, its queue is not made anew by this proxy, and by no other one that knows of this.
 pub struct Walking {
     pub(super) hub: Hub,
-    of: (Vhost, ShortStr),
+    pub(super) vhost: Vhost,
+    queue: ShortStr,
 }
 
 struct AlterationOutlet {
@@ -253,18 +254,18 @@ impl<M: Machine<Input = Input, Output = Output>> Outlet<M> for AlterationOutlet 
 fn learn(catalogue: &Catalogue, settings: &Settings, made: Made, now: Mono) {
     let (vhost, queue) = (&settings.login.vhost, &settings.order.name());
     let anew = settings.order.declared(&settings.names);
-    let learn = |told| catalogue.learn(vhost, queue, &told, Source::Management, now);
+    let hear = |told| catalogue.learn(vhost, queue, &told, Source::Management, now);
     if made == Made::Ordered {
         let known = catalogue.get(vhost, queue);
         let known = known.as_ref().and_then(|known| known.declared());
-        return learn(Report::Declared(Arc::new(match known {
+        return hear(Report::Declared(Arc::new(match known {
             Some(known) => anew.in_place_of(&known.value, &settings.names),
             None => anew,
         })));
     }
     catalogue.doubt(vhost, queue);
     if let Some(names) = altered(&anew) {
-        learn(Report::Altered(names));
+        hear(Report::Altered(names));
     }
 }
 
@@ -283,9 +284,11 @@ impl Hub {
         if swapping.is_some() {
             return Err(Failure::Claimed);
         }
-        let is_it =
-            |(vhost, queue): &(Vhost, ShortStr)| reach.vhost == *vhost && reach.queue == *queue;
-        if self.walked().iter().any(is_it) {
+        let walked = self.walked();
+        if walked
+            .iter()
+            .any(|(vhost, queue)| reach.is_of(vhost, queue))
+        {
             return Err(Failure::Walked);
         }
         *swapping = Some(Swapping {
@@ -304,21 +307,27 @@ impl Hub {
     /// queue is being made anew.
     pub fn walking(&self, vhost: &Vhost, queue: &ShortStr) -> Option<Walking> {
         let swapping = self.swapping();
-        if swapping.as_ref().is_some_and(|of| of.is_of(vhost, queue)) {
+        if swapping
+            .as_ref()
+            .is_some_and(|of| of.reach.is_of(vhost, queue))
+        {
             return None;
         }
-        let of = (vhost.clone(), queue.clone());
-        self.walked().push(of.clone());
+        let (vhost, queue) = (vhost.clone(), queue.clone());
+        self.walked().push((vhost.clone(), queue.clone()));
         Some(Walking {
             hub: self.clone(),
-            of,
+            vhost,
+            queue,
         })
     }
 
     /// Whether this proxy is at work on the queue.
     fn swaps(&self, vhost: &Vhost, queue: &ShortStr) -> bool {
         let swapping = self.swapping();
-        swapping.as_ref().is_some_and(|of| of.is_of(vhost, queue))
+        swapping
+            .as_ref()
+            .is_some_and(|of| of.reach.is_of(vhost, queue))
     }
 
     /// Whether sessions wait.
@@ -408,10 +417,6 @@ impl Hub {
 // === impl Swapping ===
 
 impl Swapping {
-    fn is_of(&self, vhost: &Vhost, queue: &ShortStr) -> bool {
-        self.reach.vhost == *vhost && self.reach.queue == *queue
-    }
-
     fn say(&self, input: Input) {
         // It ends by its own clock if it misses one.
         let _ = self.to.try_send(input);
@@ -439,7 +444,8 @@ impl Drop for Held {
 impl Drop for Walking {
     fn drop(&mut self) {
         let mut walked = self.hub.walked();
-        if let Some(at) = walked.iter().position(|of| *of == self.of) {
+        let is_it = |(vhost, queue): &(_, _)| *vhost == self.vhost && *queue == self.queue;
+        if let Some(at) = walked.iter().position(is_it) {
             walked.swap_remove(at);
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::ids::ShortStr;
 use crate::import::{self, Import, Imported};
 use crate::letter::Letter;
 use crate::link::Login;
@@ -43,7 +43,6 @@ struct Gives<F>(F);
 
 pub struct Mover {
     walking: Walking,
-    vhost: Vhost,
     owner: Owner,
     /// Opened at the first message: a user without permissions opens no links of a vhost.
     outbox: Option<Outbox>,
@@ -213,7 +212,6 @@ impl Mover {
         let (ended, told) = mpsc::channel(1);
         let mover = Mover {
             walking,
-            vhost: settings.login.vhost.clone(),
             owner,
             outbox: None,
             progress,
@@ -229,7 +227,7 @@ impl Outlet<Walk> for Mover {
     fn dispatch(&mut self, walk: &Walk, fx: &mut walk::Effects, _: Now, cx: &mut Context<'_>) {
         if !fx.out.publish.is_empty() {
             let outbox = self.outbox.get_or_insert_with(|| {
-                let links = self.walking.hub.links(&self.vhost);
+                let links = self.walking.hub.links(&self.walking.vhost);
                 Outbox::new(self.owner, links.publisher.clone())
             });
             outbox.hand_over(&mut fx.out.publish, cx);

@@ -312,7 +312,7 @@ impl Accounts {
             died_in: died_in(content),
             ..Copy::default()
         };
-        if matches!(self.whose.get(&tag.0), Some(Whose::Client(_))) {
+        if self.is_client(tag.0) {
             if ids::id_of(content).is_some() {
                 return Err(format!(
                     "a client's {} has an id",

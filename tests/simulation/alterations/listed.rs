@@ -30,7 +30,7 @@ impl World {
             exchanges: exchanges.map(exchange).collect(),
             policies: self.policies(),
             connections: connections.collect(),
-            mark: String::new(), // whose plan it is,
+            mark: String::new(), // whoever plans knows its own
             global_prefetches: 0,
             backlog: Default::default(),
         }

@@ -20,6 +20,10 @@ pub struct Reach {
 // === impl Reach ===
 
 impl Reach {
+    pub fn is_of(&self, vhost: &Vhost, queue: &ShortStr) -> bool {
+        self.vhost == *vhost && self.queue == *queue
+    }
+
     /// Whether a message that is published there may come into the queue. `None`: only its headers tell.
     pub fn has(&self, exchange: &[u8], routing_key: &[u8]) -> Option<bool> {
         match exchange {
