@@ -69,10 +69,13 @@ impl Proxy {
 
     /// Its links may wait for a minute, if they were refused.
     pub(crate) async fn until_ready(&self) -> Fallible<()> {
-        until_for(Duration::from_secs(180), "the proxy is ready", async || {
-            matches!(self.get("/readyz").await, Some((200, _)))
-        })
-        .await
+        let mut said = None;
+        let ready = until_for(Duration::from_secs(180), "the proxy is ready", async || {
+            said = self.get("/readyz").await;
+            matches!(said, Some((200, _)))
+        });
+        let failed = ready.await;
+        failed.map_err(|error| format!("{error}: {said:?}"))
     }
 
     pub(crate) fn signal(&self, name: &str) -> Fallible<()> {
