@@ -161,10 +161,17 @@ impl Walk {
         if self.state == State::Passing && !passes_on {
             self.take_no_more(now);
         }
-        let window = &self.channel.window;
-        if self.state == State::Emptying && window.is_full() && !window.opens {
+        if self.state == State::Emptying && self.may_leave_at_once() {
             self.take_leave(now, fx);
         }
+    }
+
+    /// Nothing is in flight, or it does not matter: a classic queue keeps its order, and counts no
+    /// failed deliveries.
+    fn may_leave_at_once(&self) -> bool {
+        let window = &self.channel.window;
+        let is_classic = self.channel.queue_type == QueueType::Classic && !self.channel.gets;
+        is_classic || window.is_full() && !window.opens
     }
 
     pub(super) fn take_no_more(&mut self, now: Now) {
