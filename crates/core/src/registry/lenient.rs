@@ -83,8 +83,10 @@ impl Lenient {
         self.names.iter().any(|allowed| **allowed == *name)
     }
 
+    /// No declare may differ from its queue. It may be made in other words all the same:
+    /// [`modern`](Self::modern).
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.transient_expires.is_none()
+        self.names.is_empty()
     }
 
     /// Whether a declare may change where dead letters go.

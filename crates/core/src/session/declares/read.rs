@@ -110,15 +110,11 @@ impl Line<'_, '_> {
 
     /// The method in words that the broker does not refuse by default, and in what those differ from the client's.
     pub(super) fn modern(&self, read: &Read<'_>) -> Option<(Vec<u8>, Vec<Kept>)> {
-        let lenient = self.lenient(read);
-        if lenient.is_empty() {
-            return None;
-        }
         let form = Form {
             bits: read.declare.bits,
             arguments: read.declare.arguments.to_vec(),
         };
-        let (form, kept) = lenient.modern(&form, self.peer.version)?;
+        let (form, kept) = self.lenient(read).modern(&form, self.peer.version)?;
         let mut payload = read.payload_with(&form.arguments);
         let bits = payload.len() - form.arguments.len() - 4 - 1;
         *payload.get_mut(bits)? = form.bits;
