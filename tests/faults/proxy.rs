@@ -74,8 +74,8 @@ impl Proxy {
             said = self.get("/readyz").await;
             matches!(said, Some((200, _)))
         });
-        let failed = ready.await;
-        failed.map_err(|error| format!("{error}: {said:?}"))
+        let outcome = ready.await;
+        outcome.map_err(|error| format!("{error}: {said:?}"))
     }
 
     pub(crate) fn signal(&self, name: &str) -> Fallible<()> {

@@ -166,8 +166,8 @@ impl Walk {
         }
     }
 
-    /// Nothing is in flight, or it does not matter: a classic queue keeps its order, and counts no
-    /// failed deliveries.
+    /// Nothing is in flight, or it does not matter: a classic queue keeps its order (S12.6), and
+    /// counts no failed deliveries.
     fn may_leave_at_once(&self) -> bool {
         let window = &self.channel.window;
         let is_classic = self.channel.queue_type == QueueType::Classic && !self.channel.gets;
