@@ -33,9 +33,6 @@ pub(super) struct Channel {
     pub closing: bool,
     /// A probe's channel: hidden from the client.
     pub hidden: bool,
-    /// All further settlements go to the broker: after one that the broker refuses, or when
-    /// outstanding tags are unknown.
-    pub native: bool,
     pub tx: Option<Tx>,
     pub publishing: Transfer,
     /// The routing key of that content; reused without allocation.
@@ -181,14 +178,12 @@ impl Channel {
             return Meant::Nothing;
         }
         let impatient = self.impatient && self.is_getting();
-        if !is_open && !is_late && self.is_getting() && !impatient && !self.native {
+        if !is_open && !is_late && self.is_getting() && !impatient {
             return Meant::Answers;
         }
         self.unanswered = true;
         let last_open = |to| self.unacked.last_open(to);
-        let last = if self.native {
-            return Meant::Brokers;
-        } else if is_open {
+        let last = if is_open {
             Some(tag)
         } else if all {
             self.all = last_open(self.all.unwrap_or(DeliveryTag(u64::MAX)));

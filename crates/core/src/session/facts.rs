@@ -245,11 +245,6 @@ impl<'a> Facts<'a> {
         self.on_reject(queue) == Reject::Loses
     }
 
-    /// Whether the broker must not see rejects of some known queue.
-    pub(super) fn knows_any_to_keep(self) -> bool {
-        self.registry.names().any(|queue| self.loses(queue))
-    }
-
     /// How near a return brings this message to a delivery limit.
     pub(super) fn counts(self, name: &[u8], properties: &[u8]) -> Counts {
         let queue = self.known_queue(name);

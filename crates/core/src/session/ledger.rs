@@ -119,12 +119,6 @@ impl Ledger {
         self.forget(state.id, &unacked);
     }
 
-    /// From now on this channel's settlements go to the broker.
-    pub(super) fn go_native(&mut self, state: &mut Channel) {
-        self.settle_all(state);
-        state.native = true;
-    }
-
     /// The channel is closing: the broker requeues its unsettled deliveries (S9.4). Returns its old
     /// state.
     pub(super) fn abandon(&mut self, state: &mut Channel) -> Channel {
@@ -252,7 +246,7 @@ impl<'t> Books<'_, 't> {
     fn left_behind(&self) -> Vec<(ChannelId, DeliveryTag)> {
         let mut left = Vec::new();
         let channels = self.channels.values();
-        for state in channels.filter(|of| !of.closing && !of.native && of.tx.is_none()) {
+        for state in channels.filter(|of| !of.closing && of.tx.is_none()) {
             let mut oldest = BTreeSet::new();
             for (tag, queue) in state.unacked.retained_queues() {
                 let first = oldest.insert(queue);
@@ -367,16 +361,5 @@ impl Page<'_, '_> {
                 true => reply::nack(out, channel, tag, false, true),
                 false => reply::refuse(out, channel, tag, nacked),
             });
-    }
-
-    /// A settlement has waited too long for answers: from now on the channel's settlements go to
-    /// the broker. If that could lose messages, or settle kept ones, only this one goes on, as far
-    /// as its tags are known.
-    pub(super) fn lose_patience(&mut self) {
-        let holds = self.state.unacked.first_withheld().is_some();
-        match holds || self.facts.knows_any_to_keep() {
-            true => self.state.impatient = true,
-            false => self.ledger.go_native(self.state),
-        }
     }
 }

@@ -59,10 +59,7 @@ impl Session {
             Meant::Brokers if state.unacked.awaits() => {
                 return self.hold(Hold::Withheld(Some(channel)), turn);
             }
-            Meant::Brokers => {
-                self.ledger.go_native(state);
-                turn.pass_method(method)
-            }
+            Meant::Brokers => turn.pass_method(method),
         };
         if let Handled::Done = handled
             && let Some(state) = self.channels.get_mut(&channel)

@@ -60,8 +60,8 @@ impl Books<'_, '_> {
             Some(Hold::Withheld(on)) => self.give_up(on),
             Some(Hold::Answers(channel)) => {
                 self.give_up(Some(channel));
-                if let Some(mut page) = self.page(channel) {
-                    page.lose_patience();
+                if let Some(state) = self.channels.get_mut(&channel) {
+                    state.impatient = true; // only this one goes on, as far as its tags are known
                 }
             }
             Some(Hold::Commit(channel)) => {
