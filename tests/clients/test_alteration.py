@@ -416,6 +416,17 @@ def test_what_a_quorum_queue_counts_and_what_it_says(altering):
             channel.basic_get(single)
 
 
+def test_which_arguments_of_an_order_the_broker_compares(altering):
+    """Without a proxy (S7.3)."""
+    own = altering
+    with own.via.direct.channel() as channel:
+        arguments = {"x-queue-type": "quorum", "x-max-length-bytes": 7, "x-of-somebody": "one"}
+        name = own.queue("order", channel=channel, **arguments)
+        channel.queue_declare(name, durable=True, arguments={**arguments, "x-of-somebody": "another"})
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="406.*x-max-length-bytes"):
+            channel.queue_declare(name, durable=True, arguments={**arguments, "x-max-length-bytes": 8})
+
+
 @pytest.mark.parametrize("declares", [True, False], ids=["who-declared-it", "who-did-not"])
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_what_consumers_reject_afterwards_does_not_die_at_the_broker(altering, kind, declares):

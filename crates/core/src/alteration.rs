@@ -273,6 +273,12 @@ impl Alteration {
             return;
         };
         match reply.ready {
+            // It has an older list of orders, and will find this one.
+            None if reply.order != self.order().mark() => {
+                let word = Word::Ended;
+                let word = Numbered { attempt: 0, word };
+                others::send(self.channel, &self.link, &queue, &word, fx);
+            }
             None => {
                 self.others.join(queue);
                 if self.state.is_within_pause() {

@@ -97,6 +97,7 @@ impl Alteration {
             self.state,
             State::Claiming
                 | State::Finding
+                | State::Recognizing
                 | State::Recording
                 | State::Comparing
                 | State::Trying
@@ -115,14 +116,15 @@ impl Alteration {
         match self.state {
             State::Storing => self.backlog = Aside::Empty,
             // Another proxy may have left some there.
-            State::Finding => self.backlog = Aside::MayWait,
+            State::Recognizing => self.backlog = Aside::MayWait,
             _ => {}
         }
         let next = match self.state {
             State::Claiming => State::Listening,
             State::Listening if is_left_behind => State::Finding,
             State::Listening => State::Recording,
-            State::Finding => State::Withdrawing,
+            State::Finding => State::Recognizing,
+            State::Recognizing => State::Withdrawing,
             State::Recording => State::Announcing,
             State::Announcing => State::Comparing,
             State::Comparing => State::Trying,
@@ -157,9 +159,17 @@ impl Alteration {
         match self.state {
             State::Claiming if code == RESOURCE_LOCKED => self.end(Failure::Claimed, now, fx),
             State::Finding if code == NOT_FOUND => self.end(Failure::Finished, now, fx),
-            State::Claiming | State::Listening | State::Finding | State::Recording => {
-                self.end(refusal(code, text), now, fx)
+            State::Recognizing if code == PRECONDITION_FAILED => {
+                self.end(Failure::Finished, now, fx);
             }
+            State::Recording if code == PRECONDITION_FAILED => {
+                self.end(Failure::Claimed, now, fx);
+            }
+            State::Claiming
+            | State::Listening
+            | State::Finding
+            | State::Recognizing
+            | State::Recording => self.end(refusal(code, text), now, fx),
             State::Deleting => {
                 self.undo("a message came in its last moment".to_owned(), now, fx);
             }

@@ -87,6 +87,7 @@ impl Follower {
         let claim = plan::claim(names, &order.queue).unwrap_or_default();
         let reply = Reply {
             queue: String::from_utf8_lossy(&self.queue).into_owned(),
+            order: order.mark(),
             ready,
             attempt: self.attempt,
         };

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -63,6 +64,25 @@ pub enum Made {
 impl Order {
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default() // texts as keys: it cannot fail
+    }
+
+    /// Says which of all orders for its queue it is: one that is over may still be in a list.
+    pub(super) fn mark(&self) -> u32 {
+        let digest = digest(&SHA256, self.text().as_bytes());
+        digest
+            .as_ref()
+            .first_chunk()
+            .map_or(0, |bytes| u32::from_be_bytes(*bytes))
+    }
+
+    /// The arguments of the queue that has it. Declares are compared with the mark, not with an argument that the broker does not know.
+    pub(super) fn arguments(&self) -> Vec<u8> {
+        let mut arguments = TableBuilder::default();
+        arguments.longstr(b"x-queue-type", b"quorum");
+        arguments.longstr(ORDER, self.text().as_bytes());
+        arguments.long(b"x-max-length", 1); // nobody reads what comes by way of `keep`
+        arguments.long(b"x-max-length-bytes", self.mark().into());
+        arguments.finish()
     }
 
     /// Of the queue.

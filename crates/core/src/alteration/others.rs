@@ -40,6 +40,8 @@ pub(super) struct Reply {
     pub(super) ready: Option<Ready>,
     /// In which attempt.
     pub(super) attempt: u32,
+    /// [`Order::mark`](super::Order::mark) of the one that it has found.
+    pub(super) order: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

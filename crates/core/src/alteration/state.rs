@@ -10,6 +10,8 @@ pub(super) enum State {
     Listening,
     /// Whether an order is still there, and bound: a message that leads to it does not come back.
     Finding,
+    /// Whether it is this order: another one may have followed.
+    Recognizing,
     Recording,
     /// The order is bound where other proxies look.
     Announcing,

@@ -12,8 +12,7 @@ use crate::machine::Now;
 use super::moving::Way;
 use super::order::{Arguments, table};
 use super::{
-    Alteration, COMMIT_WITHIN, Effects, JOINING, ORDER, PATIENCE, State, Task, Told, VANISH, Word,
-    plan,
+    Alteration, COMMIT_WITHIN, Effects, JOINING, PATIENCE, State, Task, Told, VANISH, Word, plan,
 };
 
 pub(super) const TAG: &[u8] = b"dlx-proxy";
@@ -116,13 +115,8 @@ impl Alteration {
         let queue = order.queue.as_bytes();
         match self.state {
             State::Recording => {
-                let mut arguments = TableBuilder::default();
-                arguments.longstr(b"x-queue-type", b"quorum");
-                arguments.longstr(ORDER, order.text().as_bytes());
-                arguments.long(b"x-max-length", 1); // nobody reads what comes by way of `keep`
-                let arguments = arguments.finish();
                 let place = self.place();
-                self.declare(&place, QueueDeclare::DURABLE, &arguments, fx);
+                self.declare(&place, QueueDeclare::DURABLE, &order.arguments(), fx);
                 // With it: an order that nobody can find would stay.
                 let binding = (&**self.settings.names.delay(), &*place, &*place);
                 let out = fx.broker.build(&[]);
@@ -140,6 +134,9 @@ impl Alteration {
                 };
                 nothing.put(out, self.channel, self.link.frame_max());
                 self.declare(&place, QueueDeclare::PASSIVE, &[], fx);
+            }
+            State::Recognizing => {
+                self.declare(&self.place(), QueueDeclare::DURABLE, &order.arguments(), fx);
             }
             State::Comparing | State::Declaring { old: true } => {
                 self.declare_as(queue, &order.old, fx);

@@ -76,7 +76,7 @@ impl Script for Scripted {
         &mut self.rig
     }
 
-    /// As [`input`], `given TAG BODY [back]`: a message of a backlog, `got TAG`: the answer to a `basic.get`; and `joins NAME`, `proxy NAME held|settled|cancelled [attempt=N] [by=user]` from other proxies.
+    /// As [`input`], `given TAG BODY [back]`: a message of a backlog, `got TAG`: the answer to a `basic.get`; and `joins NAME [stale]`, `proxy NAME held|settled|cancelled [attempt=N] [by=user]` from other proxies.
     fn line(&mut self, words: &mut Words) -> bool {
         let verb = words.verb.clone();
         if verb == "given" {
@@ -102,6 +102,10 @@ impl Script for Scripted {
         let by = words.option("by").unwrap_or("proxy".to_owned());
         let reply = Reply {
             queue: words.word(),
+            order: match words.flag("stale") {
+                true => 0,
+                false => self.rig.machine.order().mark(),
+            },
             ready: (verb == "proxy").then(|| ready(&words.word()).expect("a state")),
             attempt,
         };

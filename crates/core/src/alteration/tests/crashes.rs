@@ -71,8 +71,9 @@ impl<M: Machine<Input = Input, Output = Output>> Party<M> {
     }
 }
 
-fn follower() -> Party<Follower> {
-    let settings = settings(Task::Follow, false);
+fn follower(order: Order) -> Party<Follower> {
+    let mut settings = settings(Task::Follow, false);
+    settings.order = order;
     Party::new(Follower::new(settings, Now::default()), FOLLOWER)
 }
 
@@ -86,7 +87,7 @@ fn run(
     for _ in 0..2000 {
         let mut plenty = usize::MAX;
         if follows && other.is_none() && broker.has("dlx-proxy.altering/") {
-            *other = Some(follower());
+            *other = Some(follower(leader.rig.machine.settings.order.clone()));
         }
         if !leader.turn(broker, &mut budget) {
             return false;
