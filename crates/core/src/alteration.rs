@@ -263,9 +263,19 @@ impl Alteration {
 
     /// To the other proxies.
     fn say(&self, word: Word, fx: &mut Effects) {
-        let attempt = self.altered.attempts;
-        let word = Numbered { attempt, word };
+        let word = self.numbered(word);
         self.others.tell(self.channel, &self.link, word, fx);
+    }
+
+    /// To one of them.
+    fn answer(&self, queue: &ShortStr, word: Word, fx: &mut Effects) {
+        let word = self.numbered(word);
+        others::send(self.channel, &self.link, queue, &word, fx);
+    }
+
+    fn numbered(&self, word: Word) -> Numbered {
+        let attempt = self.altered.attempts;
+        Numbered { attempt, word }
     }
 
     fn hear(&mut self, reply: &Reply, now: Now, fx: &mut Effects) {
@@ -274,15 +284,14 @@ impl Alteration {
         };
         match reply.ready {
             // It has an older list of orders, and will find this one.
-            None if reply.order != self.order().mark() => {
-                let word = Word::Ended;
-                let word = Numbered { attempt: 0, word };
-                others::send(self.channel, &self.link, &queue, &word, fx);
-            }
+            None if reply.order != self.order().mark() => self.answer(&queue, Word::Ended, fx),
             None => {
-                self.others.join(queue);
+                self.others.join(queue.clone());
                 if self.state.is_within_pause() {
                     self.undo("another proxy came".to_owned(), now, fx);
+                } else if self.held.is_some() {
+                    // The queue may be missing: its clients have nothing of it, and would declare it.
+                    self.answer(&queue, Word::Told(Told::Hold), fx);
                 }
             }
             Some(ready) if reply.attempt == self.altered.attempts => {

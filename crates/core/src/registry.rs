@@ -235,6 +235,13 @@ impl Registry {
         }
     }
 
+    /// Whether it has no more than that: its form is not known.
+    pub fn is_assumed(&self, queue: &[u8]) -> bool {
+        let known = self.get(queue);
+        known.is_some_and(|known| known.standing == Standing::Unknown)
+            && self.declared_by_anybody(queue).is_none()
+    }
+
     /// Forgets the queue in this session only.
     pub fn let_go(&mut self, queue: &ShortStr) {
         self.queues.remove(&**queue);

@@ -97,10 +97,12 @@ impl Line<'_, '_> {
 
     /// Manages a known queue, if its rejects or returns are the proxy's.
     pub(in crate::session) fn adopt_if_meant(&mut self, queue: &ShortStr) {
-        let declared = self.registry.declared_by_anybody(queue);
-        if declared.is_some_and(|declared| self.is_meant(queue, &declared))
-            && !self.is_held_back(queue)
-        {
+        let Some(declared) = self.registry.declared_by_anybody(queue) else {
+            return;
+        };
+        if !self.is_meant(queue, &declared) {
+            self.registry.let_go(queue); // it was assumed
+        } else if !self.is_held_back(queue) {
             self.registry.adopt(queue);
         }
     }

@@ -99,6 +99,9 @@ impl Declares {
         let Some(known) = line.registry.get(queue) else {
             return false;
         };
+        if line.registry.is_assumed(queue) {
+            return self.inquire(queue, line);
+        }
         let form = match queue.starts_with(SERVER_NAMED) {
             // A name that the broker made is no other queue's, and no client may declare it.
             true => Form {
