@@ -69,6 +69,8 @@ pub struct Known {
     life: Life,
     /// Whether the queue is still the known one.
     pub standing: Standing,
+    /// It could not be asked for: its form is not known.
+    pub is_guess: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +130,7 @@ impl Registry {
             since: now,
             life: self.catalogue.life(&self.vhost, &queue),
             standing: Standing::Proven,
+            is_guess: false,
         };
         self.queues.insert(queue, known);
         true
@@ -208,7 +211,8 @@ impl Registry {
         let Some(known) = self.catalogue.get(&self.vhost, queue) else {
             return false;
         };
-        let Some(declared) = known.declared().filter(|_| self.queues.len() < self.most) else {
+        let has_room = self.queues.len() < self.most || self.queues.contains_key(queue);
+        let Some(declared) = known.declared().filter(|_| has_room) else {
             return false;
         };
         self.any_retries |= !declared.value.retries.is_silent();
@@ -217,6 +221,7 @@ impl Registry {
             since: declared.at,
             life: Life::default(),
             standing: Standing::Assumed,
+            is_guess: false,
         };
         self.queues.insert(queue.clone(), known);
         true
@@ -230,16 +235,10 @@ impl Registry {
                 since: now,
                 life: self.catalogue.life(&self.vhost, queue),
                 standing: Standing::Unknown,
+                is_guess: true,
             };
             self.queues.insert(queue.clone(), known);
         }
-    }
-
-    /// Whether it has no more than that: its form is not known.
-    pub fn is_assumed(&self, queue: &[u8]) -> bool {
-        let known = self.get(queue);
-        known.is_some_and(|known| known.standing == Standing::Unknown)
-            && self.declared_by_anybody(queue).is_none()
     }
 
     /// Forgets the queue in this session only.

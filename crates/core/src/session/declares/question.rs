@@ -99,8 +99,12 @@ impl Declares {
         let Some(known) = line.registry.get(queue) else {
             return false;
         };
-        if line.registry.is_assumed(queue) {
+        if known.is_guess && line.registry.declared_by_anybody(queue).is_none() {
             return self.inquire(queue, line);
+        }
+        if known.is_guess {
+            line.adopt_if_meant(queue); // somebody has learned it since
+            return self.verify(queue, why, line);
         }
         let form = match queue.starts_with(SERVER_NAMED) {
             // A name that the broker made is no other queue's, and no client may declare it.
