@@ -353,6 +353,8 @@ impl Accounts {
         // What the queue was made with is answered at once, and recorded behind that. Without its link a process does not know what others wrote.
         let is_unseen = |it: &Written| it.by != by && super::may_show(&self.faults, it.at, at);
         let unseen = written.last().is_some_and(is_unseen) || self.declares_left;
+        // Its declare may have made the queue, which was away.
+        let unseen = unseen || self.uninformed.contains(&by);
         if *said == argued || unseen || self.declares.without_record.contains(&by) {
             return Ok(());
         }

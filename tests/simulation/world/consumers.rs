@@ -2,7 +2,8 @@
 
 use super::super::client::Client;
 use super::super::model::Conn;
-use super::super::net::Micros;
+use super::super::net::{End, Micros};
+use super::super::proxy::Which;
 use super::World;
 
 /// What concerns a consumer takes no longer: a reject in doubt is the broker's after 15 s, and a `close-wait` may follow.
@@ -20,8 +21,12 @@ impl World {
         if !calm || !tickets || !self.steps.is_multiple_of(16) {
             return Ok(());
         }
+        // What is taken back may have to be published, behind all that waits for room on that link.
+        let proxies = self.proxies.iter().flatten();
+        let mut links = proxies.filter_map(|proxy| proxy.tcp_of(Which::Publisher));
+        let is_full = links.any(|tcp| !self.net.writable(tcp, End::Dialer));
         for client in &mut self.clients {
-            if client.is_busy(self.at) {
+            if is_full || client.is_busy(self.at) {
                 client.busy_at = self.at;
             }
         }
