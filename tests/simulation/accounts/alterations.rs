@@ -3,7 +3,7 @@
 use dlx_proxy::objects::OwnObject;
 
 use super::super::proxy::names;
-use super::{Accounts, Conn, Fact, How, Whose};
+use super::{Accounts, Conn, Delivery, Fact, How, Whose};
 
 impl Accounts {
     /// `None`: it has nothing to do with an alteration. An error: what it has to do with one may not be.
@@ -29,6 +29,13 @@ impl Accounts {
     /// It is a connection of an alteration.
     pub(crate) fn alters(&self, conn: Conn) -> bool {
         self.whose.get(&conn) == Some(&Whose::Alteration)
+    }
+
+    /// Whose client has that message.
+    pub(crate) fn holder(&self, queue: &[u8], body: &[u8]) -> Option<Conn> {
+        let mut held = self.delivered.iter();
+        let is_it = |of: &Delivery| of.queue == queue && body.starts_with(&of.copy.body);
+        held.find_map(|(tag, of)| is_it(of).then_some(tag.0))
     }
 
     pub(crate) fn is_client(&self, conn: Conn) -> bool {

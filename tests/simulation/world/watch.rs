@@ -166,8 +166,8 @@ impl World {
         }
         for fact in self.broker.facts() {
             self.note(|| format!("    {}", readable(&format!("{fact:?}"))));
-            self.accounts.fact(&fact, self.at)?;
             self.is_not_lost(&fact)?;
+            self.accounts.fact(&fact, self.at)?;
         }
         self.look_at_walks()?;
         self.look_at_alterations()?;
