@@ -121,7 +121,7 @@ impl Registry {
     /// forwarded, and its intake exchange still names the target.
     pub fn insert(&mut self, queue: ShortStr, declared: Declared, now: Mono) -> bool {
         let declared = self.learn(&queue, declared, Source::Declare, now);
-        if self.queues.len() >= self.most && !self.queues.contains_key(&queue) {
+        if !self.has_room_for(&queue) {
             return false;
         }
         self.any_retries |= !declared.retries.is_silent();
@@ -211,8 +211,7 @@ impl Registry {
         let Some(known) = self.catalogue.get(&self.vhost, queue) else {
             return false;
         };
-        let has_room = self.queues.len() < self.most || self.queues.contains_key(queue);
-        let Some(declared) = known.declared().filter(|_| has_room) else {
+        let Some(declared) = known.declared().filter(|_| self.has_room_for(queue)) else {
             return false;
         };
         self.any_retries |= !declared.value.retries.is_silent();
@@ -229,7 +228,7 @@ impl Registry {
 
     /// Assumes facts about an unknown queue that cannot be asked. Other sessions do not see them.
     pub fn assume(&mut self, queue: &ShortStr, declared: Declared, now: Mono) {
-        if self.queues.len() < self.most {
+        if self.has_room_for(queue) {
             let known = Known {
                 declared: Arc::new(declared),
                 since: now,
@@ -239,6 +238,10 @@ impl Registry {
             };
             self.queues.insert(queue.clone(), known);
         }
+    }
+
+    fn has_room_for(&self, queue: &[u8]) -> bool {
+        self.queues.len() < self.most || self.queues.contains_key(queue)
     }
 
     /// Forgets the queue in this session only.

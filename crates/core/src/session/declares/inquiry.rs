@@ -81,6 +81,7 @@ impl Declares {
                 Some(difference) if is_of_a_stream(&difference) => {
                     let stream = QueueType::Other;
                     line.registry.learn_type(&queue, 0, stream, now);
+                    line.registry.let_go(&queue);
                 }
                 Some(difference) if round < MOST_ROUNDS => {
                     let round = round + 1;

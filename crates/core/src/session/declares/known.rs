@@ -131,7 +131,10 @@ impl Line<'_, '_> {
         });
         if has_target && self.is_meant(queue, &nothing) && !self.is_held_back(queue) {
             self.registry.assume(queue, nothing, now);
-        } else if self.registry.says_unknown(queue, now) {
+            return;
+        }
+        self.registry.let_go(queue); // it was assumed, by a policy that is gone
+        if self.registry.says_unknown(queue, now) {
             self.turn.event(Event::DeclareLeft {
                 queue: queue.clone(),
                 cause: Fallback::Undeclared,
