@@ -188,7 +188,16 @@ impl<S: Stream, C: Clock + Send + 'static> Altering<S, C> {
                 self.hub.tell_of_swap(Told::Moving); // the publisher's pause goes on
             }
             finished = self.finish(settings.clone()).await;
-            if !matches!(finished, Err(Failure::Link(_) | Failure::Claimed)) {
+            if matches!(finished, Err(Failure::Claimed)) {
+                // That one can be heard of again, or it finishes it.
+                let task = Task::Follow;
+                let settings = Settings {
+                    task,
+                    ..settings.clone()
+                };
+                finished = self.run(settings, self.hub.hear_anew()).await;
+            }
+            if !matches!(finished, Err(Failure::Link(_))) || !self.hub.is_swapping() {
                 break;
             }
             self.sleep(PAUSE).await;
@@ -210,7 +219,10 @@ impl<S: Stream, C: Clock + Send + 'static> Altering<S, C> {
     ) -> Result<Altered, Failure> {
         let now = self.clock.now();
         match settings.task {
-            Task::Follow => self.drive(Follower::new(settings, now), inbox).await,
+            Task::Follow => {
+                let follower = Follower::new(settings, self.hub.is_swapping(), now);
+                self.drive(follower, inbox).await
+            }
             Task::Alter { .. } | Task::Finish => {
                 self.drive(Alteration::new(settings, now), inbox).await
             }
@@ -301,6 +313,15 @@ impl Hub {
             hub: self.clone(),
             made: Made::Stays,
         })
+    }
+
+    /// What sessions say comes here from now on.
+    fn hear_anew(&self) -> mpsc::Receiver<Input> {
+        let (to, inbox) = mpsc::channel(INBOX);
+        if let Some(swapping) = self.swapping().as_mut() {
+            swapping.to = to;
+        }
+        inbox
     }
 
     /// For a walk, which may hold messages without a consumer: so it is not seen at the broker, and its queue must stay. `None`: this

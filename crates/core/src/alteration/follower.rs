@@ -5,7 +5,7 @@
 //!                                                                                                                  ended ─▶ Ended
 //! ```
 //! Silence ends it. The queue is deleted only when this proxy has said that its clients read no more from it: before that they go on at once. Behind
-//! that they wait, and the shell finds out whether the order still stands, and finishes it.
+//! that they wait, and the shell finds out whether the order still stands: it finishes it, or takes part once more.
 
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub struct Follower {
     queue: ShortStr,
     attempt: u32,
     awaited: Awaited,
+    /// Clients wait from an earlier part in it, whose end was not heard.
+    holds: bool,
     said: Option<Ready>,
     until: Mono,
     once: Once,
@@ -45,7 +47,7 @@ pub struct Follower {
 // === impl Follower ===
 
 impl Follower {
-    pub fn new(settings: Settings, now: Now) -> Follower {
+    pub fn new(settings: Settings, holds: bool, now: Now) -> Follower {
         let proxy = format!("{:x}", settings.login.seed);
         let queue = OwnObject::Follower(proxy.as_bytes());
         Follower {
@@ -55,6 +57,7 @@ impl Follower {
             mover: Mover::new(CHANNEL, 0),
             attempt: 0,
             awaited: Awaited::default(),
+            holds,
             said: None,
             until: now.mono.after(PATIENCE),
             once: Once::default(),
@@ -68,9 +71,15 @@ impl Follower {
         };
         self.until = now.mono.after(silent);
         self.attempt = told.attempt;
+        let holds = std::mem::take(&mut self.holds);
         match told.word {
+            Word::Waits if holds => fx.out.swap.push(Told::Over(Made::Stays)),
             Word::Waits => {}
             Word::Ended => self.once.end(&mut self.link, now, fx),
+            Word::Told(Told::Hold | Told::Moving) if holds => {
+                self.holds = true;
+                fx.out.swap.push(Told::Moving); // the publisher's pause goes on
+            }
             Word::Told(told) => {
                 self.said = None;
                 self.awaited.begin(told);

@@ -25,7 +25,7 @@ use super::{Effects, Told};
 /// From the one at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Word {
-    /// It is at work, and clients go on.
+    /// It is at work, the queue is as it was, and clients go on.
     Waits,
     Told(Told),
     Ended,

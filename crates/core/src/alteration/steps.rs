@@ -88,7 +88,7 @@ impl Alteration {
             State::Moving(way) => self.begin_moving(way, now, fx),
             State::Vanishing => {
                 self.ask_at = Some(now.mono.after(VANISH));
-                self.say(Word::Waits, fx);
+                self.say(Word::Told(Told::Moving), fx);
             }
             State::Clearing => {
                 self.under_way = false;

@@ -74,7 +74,7 @@ impl<M: Machine<Input = Input, Output = Output>> Party<M> {
 fn follower(order: Order) -> Party<Follower> {
     let mut settings = settings(Task::Follow, false);
     settings.order = order;
-    Party::new(Follower::new(settings, Now::default()), FOLLOWER)
+    Party::new(Follower::new(settings, false, Now::default()), FOLLOWER)
 }
 
 /// Until it has ended, or has sent so many frames. Returns whether it has ended.

@@ -10,11 +10,12 @@ struct Following {
 impl Script for Following {
     type Machine = Follower;
 
-    /// `new`
-    fn begin(_: &mut Words) -> Following {
+    /// `new [holds]`
+    fn begin(words: &mut Words) -> Following {
         let settings = settings(Task::Follow, false);
+        let holds = words.flag("holds");
         Following {
-            rig: Rig::new(Follower::new(settings, Now::default())),
+            rig: Rig::new(Follower::new(settings, holds, Now::default())),
             tag: 0,
         }
     }
@@ -23,12 +24,13 @@ impl Script for Following {
         &mut self.rig
     }
 
-    /// As [`input`], and `waits`, `hold`, `settle`, `cancel`, `over`, `ended` from the proxy that is at work: `[attempt=N] [by=user]`.
+    /// As [`input`], and `waits`, `hold`, `settle`, `cancel`, `moving`, `over`, `ended` from the proxy that is at work: `[attempt=N] [by=user]`.
     fn line(&mut self, words: &mut Words) -> bool {
         let word = match &*words.verb {
             "waits" => Word::Waits,
             "hold" => Word::Told(Told::Hold),
             "settle" => Word::Told(Told::Settle),
+            "moving" => Word::Told(Told::Moving),
             "cancel" => Word::Told(Told::Cancel),
             "over" => Word::Told(Told::Over(Made::Ordered)),
             "ended" => Word::Ended,
