@@ -18,6 +18,8 @@ use super::{Process, SECOND};
 const PAUSE: Micros = 3 * SECOND;
 /// Those of a proxy that takes part, and that one jump of the clock has made believe in silence: it tries twenty times to finish.
 const SILENCE: Micros = 12 * SECOND;
+/// The longest pause of a publisher (`publisher.rs`).
+const PUBLISHER_PAUSE: Micros = 5 * SECOND;
 /// Who takes part finishes what a killed process has left: its silence, the broker's ignorance, tries with pauses.
 const FINISHED_WITHIN: Micros = 120 * SECOND;
 
@@ -109,9 +111,11 @@ impl World {
                 let of_it = queues.find(|(name, _)| name.as_bytes() == queue);
                 let holder = self.accounts.holder(queue, body);
                 let holder = holder.and_then(|conn| self.alterations.conns.get(&conn));
-                // What a client holds is safe if its proxy takes part.
-                let is_safe =
-                    |account: &Account| holder.is_none_or(|of| account.counted.contains(of));
+                // What a client holds is safe if its proxy takes part; what it has just published, too.
+                let is_safe = |account: &Account| {
+                    let all = || self.accounts.all_take_part();
+                    holder.map_or_else(all, |of| account.counted.contains(of))
+                };
                 return match of_it.is_some_and(|(_, account)| is_safe(account)) {
                     true => Err(format!("a message goes with its queue: {fact:?}")),
                     false => Ok(()),
@@ -126,6 +130,12 @@ impl World {
         // The broker refuses to make the queue again: clients go on, and the order stays.
         let proxy = self.proxies.get(process.0).and_then(Option::as_ref);
         if self.accounts.declares_refused && !proxy.is_some_and(Proxy::holds_clients) {
+            return Ok(());
+        }
+        // A publisher waits no longer. What it publishes then comes back, and is parked.
+        let since = self.alterations.held.get(&process.0);
+        let is_over = since.is_some_and(|since| self.at - since > PUBLISHER_PAUSE);
+        if is_over && !self.accounts.is_client(*conn) {
             return Ok(());
         }
         for (queue, account) in &self.alterations.queues {
@@ -186,8 +196,8 @@ impl World {
                     let work = all.at_work.get(number);
                     work.is_some_and(|(_, order)| order.queue == *queue)
                 };
-                // Whoever had begun is killed: a client that finds no queue makes it as it always did.
-                if !all.begun.iter().any(works)
+                // Whoever had begun is killed, or not all take part: a client that finds no queue makes it as it always did.
+                if (!all.begun.iter().any(works) || !self.accounts.all_take_part())
                     && let Some(listed) = self.broker.listed(queue.as_bytes())
                 {
                     account.is_there(json(&listed.arguments));
