@@ -87,6 +87,8 @@ pub(crate) struct Accounts {
     /// What enters queues: of the last publish or dead letter.
     entering: Copy,
     delivered: BTreeMap<Tag, Delivery>,
+    /// Messages whose TTL has ended while they were away.
+    over_away: BTreeSet<Bytes>,
     /// What clients have published, and the broker has not read yet.
     on_the_way: BTreeMap<Conn, VecDeque<(Bytes, History)>>,
     /// What the broker said of their publishes, and they have not read; those without a word.

@@ -128,7 +128,7 @@ impl Registry {
         let known = Known {
             declared,
             since: now,
-            life: self.catalogue.life(&self.vhost, &queue),
+            life: self.life(&queue),
             standing: Standing::Proven,
             is_guess: false,
         };
@@ -232,7 +232,7 @@ impl Registry {
             let known = Known {
                 declared: Arc::new(declared),
                 since: now,
-                life: self.catalogue.life(&self.vhost, queue),
+                life: self.life(queue),
                 standing: Standing::Unknown,
                 is_guess: true,
             };
@@ -329,10 +329,23 @@ impl Registry {
         })
     }
 
+    pub fn life(&self, queue: &[u8]) -> Life {
+        self.catalogue.life(&self.vhost, queue)
+    }
+
+    /// The life in which a managed queue is known. Default: nobody manages it.
+    pub fn known_life(&self, queue: &[u8]) -> Life {
+        match self.get(queue) {
+            Some(known) if known.life == Life::default() => self.life(queue),
+            Some(known) => known.life,
+            None => Life::default(),
+        }
+    }
+
     /// Whether no session has seen the queue's end since.
     pub fn is_same_life(&self, queue: &[u8]) -> bool {
         self.get(queue)
-            .is_some_and(|known| known.life == self.catalogue.life(&self.vhost, queue))
+            .is_some_and(|known| known.life == self.life(queue))
     }
 
     /// Whether a message may die without a question.
@@ -367,7 +380,7 @@ impl Registry {
 
     /// The broker confirmed the known facts; or they are assumed.
     pub fn verified(&mut self, queue: &[u8], now: Mono) {
-        let life = self.catalogue.life(&self.vhost, queue);
+        let life = self.life(queue);
         if let Some(known) = self.queues.get_mut(queue) {
             (known.since, known.life, known.standing) = (now, life, Standing::Proven);
         }

@@ -187,8 +187,11 @@ impl Accounts {
         // A publish may be dropped as no queue takes it.
         let is_publish = it.stay.as_ref().is_some_and(Stay::is_nowhere);
         let has_to_come_back = has_to_come_back && !is_publish;
-        let has_to_come_back =
-            has_to_come_back && it.deadline.is_none_or(|deadline| millis(at) < deadline);
+        let is_over = it.deadline.is_some_and(|deadline| millis(at) >= deadline);
+        if has_to_come_back && is_over {
+            self.over_away.insert(it.body.clone());
+        }
+        let has_to_come_back = has_to_come_back && !is_over;
         if let Some(of) = self.deaths.settle(&it.body, &duties) {
             let is_over = matches!(verb, Some(Verb::Returned(_))) && matches!(of, Duty::Dies(_));
             self.count.over += usize::from(is_over);
@@ -202,6 +205,8 @@ impl Accounts {
             return Ok(());
         };
         let is_returned = matches!(whose, Some(Whose::Client(_))) && verb != Some(Verb::Dead);
+        // It may be over before its original is acked.
+        let is_returned = is_returned && !self.over_away.contains(&it.body);
         if has_to_come_back || is_returned {
             let body = String::from_utf8_lossy(&it.body);
             return Err(format!("{body} is neither away nor back nor parked"));

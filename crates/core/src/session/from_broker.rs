@@ -326,9 +326,11 @@ impl Session {
         if (known || consumer.retried || timeout.is_some())
             && let Some(state) = self.channels.get_mut(&channel)
         {
+            let life = self.registry.known_life(&consumer.queue);
             let mut copying = copying(said, consumer, turn.now.wall);
             if let Some(copying) = &mut copying {
                 copying.ack_timeout = timeout;
+                copying.of.life = life;
             }
             state.copying = copying.map(|of| Box::new(Incoming::new(of)));
         }

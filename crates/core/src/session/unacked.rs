@@ -9,6 +9,7 @@ use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::dead_letter::retries::Attempts;
 use crate::dead_letter::verdict::Verdict;
 use crate::machine::{Mono, Wall};
+use crate::registry::catalogue::Life;
 
 use super::instead::{Asked, Counts};
 
@@ -26,6 +27,8 @@ use bits::{Bits, bits, clear, clear_up_to, first, has, set};
 #[derive(Debug, Default)]
 pub(crate) struct Retained {
     pub queue: ShortStr,
+    /// Which of successive queues of that name. Default: it was not managed.
+    pub life: Life,
     pub exchange: ShortStr,
     pub routing_key: ShortStr,
     pub content: Content,
@@ -303,9 +306,10 @@ impl Unacked {
         })
     }
 
-    pub(crate) fn retains_of(&self, queue: &[u8]) -> bool {
-        let mut all = self.retained_queues();
-        all.any(|(_, of)| &**of == queue)
+    /// Whether it has copies of an earlier queue of that name, before this life.
+    pub(crate) fn retains_before(&self, queue: &[u8], life: Life) -> bool {
+        let mut open = self.copies.values().filter(|of| of.is_open());
+        open.any(|of| *of.queue == *queue && of.life != Life::default() && of.life != life)
     }
 
     /// Drops the copies of those deliveries: their rejects go to the broker. Returns their bytes.
