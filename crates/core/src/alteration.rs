@@ -42,7 +42,7 @@ use self::awaited::Awaited;
 pub use self::follower::Follower;
 use self::moving::{Moving, Way};
 pub use self::order::{Arguments, Binding, Made, Order, table};
-use self::others::{Numbered, Others, Reply, Word};
+use self::others::{Others, Word};
 use self::state::State;
 
 mod answers;
@@ -259,47 +259,6 @@ impl Alteration {
         self.awaited.begin(told);
         fx.out.swap.push(told);
         self.say(Word::Told(told), fx);
-    }
-
-    /// To the other proxies.
-    fn say(&self, word: Word, fx: &mut Effects) {
-        let word = self.numbered(word);
-        self.others.tell(self.channel, &self.link, word, fx);
-    }
-
-    /// To one of them.
-    fn answer(&self, queue: &ShortStr, word: Word, fx: &mut Effects) {
-        let word = self.numbered(word);
-        others::send(self.channel, &self.link, queue, &word, fx);
-    }
-
-    fn numbered(&self, word: Word) -> Numbered {
-        let attempt = self.altered.attempts;
-        Numbered { attempt, word }
-    }
-
-    fn hear(&mut self, reply: &Reply, now: Now, fx: &mut Effects) {
-        let Some(queue) = ShortStr::copy(reply.queue.as_bytes()) else {
-            return;
-        };
-        match reply.ready {
-            // It has an older list of orders, and will find this one.
-            None if reply.order != self.order().mark() => self.answer(&queue, Word::Ended, fx),
-            None => {
-                self.others.join(queue.clone());
-                if self.state.is_within_pause() {
-                    self.undo("another proxy came".to_owned(), now, fx);
-                } else if self.held.is_some() {
-                    // The queue may be missing: its clients have nothing of it, and would declare it.
-                    self.answer(&queue, Word::Told(Told::Hold), fx);
-                }
-            }
-            Some(ready) if reply.attempt == self.altered.attempts => {
-                self.others.hear(&queue, ready);
-                self.go_on(now, fx);
-            }
-            Some(_) => {}
-        }
     }
 
     fn give_back(&self, tag: DeliveryTag, fx: &mut Effects) {

@@ -17,10 +17,11 @@ use crate::amqp::properties::Properties;
 use crate::amqp::reply;
 use crate::dead_letter::proof::{prove, proven};
 use crate::link::Link;
+use crate::machine::Now;
 use crate::mover::Delivery;
 use crate::session::Ready;
 
-use super::{Effects, Told};
+use super::{Alteration, Effects, Told};
 
 /// From the one at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +95,51 @@ impl Others {
     pub(super) fn tell(&self, channel: ChannelId, link: &Link, word: Numbered, fx: &mut Effects) {
         for queue in self.0.keys() {
             send(channel, link, queue, &word, fx);
+        }
+    }
+}
+
+// === impl Alteration ===
+
+impl Alteration {
+    /// To the other proxies.
+    pub(super) fn say(&self, word: Word, fx: &mut Effects) {
+        let word = self.numbered(word);
+        self.others.tell(self.channel, &self.link, word, fx);
+    }
+
+    /// To one of them.
+    fn answer(&self, queue: &ShortStr, word: Word, fx: &mut Effects) {
+        let word = self.numbered(word);
+        send(self.channel, &self.link, queue, &word, fx);
+    }
+
+    fn numbered(&self, word: Word) -> Numbered {
+        let attempt = self.altered.attempts;
+        Numbered { attempt, word }
+    }
+
+    pub(super) fn hear(&mut self, reply: &Reply, now: Now, fx: &mut Effects) {
+        let Some(queue) = ShortStr::copy(reply.queue.as_bytes()) else {
+            return;
+        };
+        match reply.ready {
+            // It has an older list of orders, and will find this one.
+            None if reply.order != self.order().mark() => self.answer(&queue, Word::Ended, fx),
+            None => {
+                self.others.join(queue.clone());
+                if self.state.is_within_pause() {
+                    self.undo("another proxy came".to_owned(), now, fx);
+                } else if self.held.is_some() {
+                    // The queue may be missing: its clients have nothing of it, and would declare it.
+                    self.answer(&queue, Word::Told(Told::Hold), fx);
+                }
+            }
+            Some(ready) if reply.attempt == self.altered.attempts => {
+                self.others.hear(&queue, ready);
+                self.go_on(now, fx);
+            }
+            Some(_) => {}
         }
     }
 }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
 
+use super::others::{Numbered, Reply};
 use super::*;
 use crate::amqp::content::Content;
 use crate::amqp::ids::name;
