@@ -32,8 +32,8 @@ mod tests;
 
 /// Two answers of each session.
 const INBOX: usize = 1 << 18;
-/// How often, and after which pauses, an alteration is finished that clients wait for.
-const TIMES: u32 = 20;
+/// For how long, and after which pauses, an alteration is tried to be finished that clients wait for. When they go on, the queue may be missing.
+const FINISHED_WITHIN: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// How often, and after which pauses, an order is tried that somebody else works on.
@@ -183,7 +183,8 @@ impl<S: Stream, C: Clock + Send + 'static> Altering<S, C> {
     /// Clients wait for the queue, and nothing is heard of who makes it.
     async fn finish_for_clients(&self, settings: Settings) -> Result<Altered, Failure> {
         let mut finished = Err(Failure::Claimed);
-        for _ in 0..TIMES {
+        let until = self.clock.now().mono.after(FINISHED_WITHIN);
+        while self.clock.now().mono < until {
             if self.hub.has_told(Told::Cancel) {
                 self.hub.tell_of_swap(Told::Moving); // the publisher's pause goes on
             }

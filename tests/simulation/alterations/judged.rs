@@ -16,7 +16,7 @@ use super::{Process, SECOND};
 
 /// Clients wait no longer, when all goes well: the pause, and the clock that jumps.
 const PAUSE: Micros = 3 * SECOND;
-/// Those of a proxy that takes part, and that one jump of the clock has made believe in silence: it tries twenty times to finish.
+/// Those of a proxy that takes part, and that one jump of the clock has made believe in silence: it tries to finish, or takes part once more.
 const SILENCE: Micros = 12 * SECOND;
 /// The longest pause of a publisher (`publisher.rs`).
 const PUBLISHER_PAUSE: Micros = 5 * SECOND;
