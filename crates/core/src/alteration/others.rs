@@ -21,7 +21,7 @@ use crate::machine::Now;
 use crate::mover::Delivery;
 use crate::session::Ready;
 
-use super::{Alteration, Effects, Told};
+use super::{Alteration, Effects, State, Told};
 
 /// From the one at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +133,8 @@ impl Alteration {
                 } else if self.held.is_some() {
                     // The queue may be missing: its clients have nothing of it, and would declare it.
                     self.answer(&queue, Word::Told(Told::Hold), fx);
+                } else if self.state == State::Waiting {
+                    self.answer(&queue, Word::Waits, fx);
                 }
             }
             Some(ready) if reply.attempt == self.altered.attempts => {
