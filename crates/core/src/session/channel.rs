@@ -33,6 +33,8 @@ pub(super) struct Channel {
     pub closing: bool,
     /// A probe's channel: hidden from the client.
     pub hidden: bool,
+    /// The broker has been sent a settlement that it refuses: it closes the channel, and nothing behind that counts (S9.1).
+    pub refused: bool,
     pub tx: Option<Tx>,
     pub publishing: Transfer,
     /// The routing key of that content; reused without allocation.
@@ -176,6 +178,9 @@ impl Channel {
         let is_late = self.unacked.is_taken_back(tag);
         if is_late && !settle.multiple {
             return Meant::Nothing;
+        }
+        if self.refused {
+            return Meant::Brokers;
         }
         let impatient = self.impatient && self.is_getting();
         if !is_open && !is_late && self.is_getting() && !impatient {

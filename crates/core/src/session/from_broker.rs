@@ -295,7 +295,7 @@ impl Session {
         sent.said.exchange = self.settings.names.bridges().behind(sent.said.exchange);
         state.copying = None;
         let no_ack = consumer.is_some_and(|consumer| consumer.no_ack);
-        if !no_ack && !state.is_recovering() {
+        if !state.refused && !no_ack && !state.is_recovering() {
             state.unacked.deliver(sent.said.delivery_tag);
             let facts = Facts::of(&self.settings, &self.peer, &self.registry);
             if let Some(consumer) = consumer.filter(|consumer| facts.matters_to(consumer)) {

@@ -59,7 +59,11 @@ impl Session {
             Meant::Brokers if state.unacked.awaits() => {
                 return self.hold(Hold::Withheld(Some(channel)), turn);
             }
-            Meant::Brokers => turn.pass_method(method),
+            Meant::Brokers => {
+                self.ledger.settle_all(state);
+                state.refused = true;
+                turn.pass_method(method)
+            }
         };
         if let Handled::Done = handled
             && let Some(state) = self.channels.get_mut(&channel)

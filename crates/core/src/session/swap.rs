@@ -101,7 +101,8 @@ impl Swapping {
 impl Channel {
     /// Whether it has a delivery of that queue that the broker waits for, as far as known.
     fn may_have_of(&self, queue: &ShortStr) -> bool {
-        self.has_read(queue) && (self.tx.is_some() || self.unacked.may_have_of(queue))
+        self.has_read(queue)
+            && (self.refused || self.tx.is_some() || self.unacked.may_have_of(queue))
     }
 
     fn is_swapped(&self) -> bool {
