@@ -32,7 +32,8 @@ mod tests;
 
 /// Two answers of each session.
 const INBOX: usize = 1 << 18;
-/// For how long, and after which pauses, an alteration is tried to be finished that clients wait for. When they go on, the queue may be missing.
+/// How long to go on trying to finish an alteration that clients wait for, and the pause between two tries. Then they go on, and the queue may
+/// be missing.
 const FINISHED_WITHIN: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(300);
 

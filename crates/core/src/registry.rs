@@ -333,13 +333,13 @@ impl Registry {
         self.catalogue.life(&self.vhost, queue)
     }
 
-    /// The life in which a managed queue is known. Default: nobody manages it.
-    pub fn known_life(&self, queue: &[u8]) -> Life {
-        match self.get(queue) {
-            Some(known) if known.life == Life::default() => self.life(queue),
-            Some(known) => known.life,
-            None => Life::default(),
-        }
+    /// The life in which a queue is known here. `None`: it is not managed.
+    pub fn known_life(&self, queue: &[u8]) -> Option<Life> {
+        let known = self.get(queue)?.life;
+        Some(match known == Life::default() {
+            true => self.life(queue),
+            false => known,
+        })
     }
 
     /// Whether no session has seen the queue's end since.

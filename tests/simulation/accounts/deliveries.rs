@@ -206,7 +206,7 @@ impl Accounts {
         };
         let is_returned = matches!(whose, Some(Whose::Client(_))) && verb != Some(Verb::Dead);
         // It may be over before its original is acked.
-        let is_returned = is_returned && !self.over_away.contains(&it.body);
+        let is_returned = is_returned && !self.over_away.remove(&it.body);
         if has_to_come_back || is_returned {
             let body = String::from_utf8_lossy(&it.body);
             return Err(format!("{body} is neither away nor back nor parked"));

@@ -322,15 +322,14 @@ impl Session {
         turn: &mut Turn<'_>,
     ) {
         let timeout = self.look(channel, &consumer, turn);
-        let known = self.registry.get(&consumer.queue).is_some();
-        if (known || consumer.retried || timeout.is_some())
+        let life = self.registry.known_life(&consumer.queue);
+        if (life.is_some() || consumer.retried || timeout.is_some())
             && let Some(state) = self.channels.get_mut(&channel)
         {
-            let life = self.registry.known_life(&consumer.queue);
             let mut copying = copying(said, consumer, turn.now.wall);
             if let Some(copying) = &mut copying {
                 copying.ack_timeout = timeout;
-                copying.of.life = life;
+                copying.of.life = life.unwrap_or_default();
             }
             state.copying = copying.map(|of| Box::new(Incoming::new(of)));
         }

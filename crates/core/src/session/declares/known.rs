@@ -91,11 +91,10 @@ impl Line<'_, '_> {
     /// Whether deliveries of an earlier queue of that name are unsettled. Their tags refer to other
     /// messages of a classic queue, so only the broker knows what dies.
     fn is_held_back(&self, queue: &[u8]) -> bool {
+        let life = self.registry.life(queue);
         let mut channels = self.channels.values();
-        self.registry.get(queue).is_none() && {
-            let life = self.registry.life(queue);
-            channels.any(|state| state.unacked.retains_before(queue, life))
-        }
+        self.registry.get(queue).is_none()
+            && channels.any(|state| state.unacked.retains_before(queue, life))
     }
 
     /// Manages a known queue, if its rejects or returns are the proxy's.

@@ -99,10 +99,10 @@ impl Declares {
         let Some(known) = line.registry.get(queue) else {
             return false;
         };
-        if known.is_guess && line.registry.declared_by_anybody(queue).is_none() {
-            return self.inquire(queue, line);
-        }
         if known.is_guess {
+            if line.registry.declared_by_anybody(queue).is_none() {
+                return self.inquire(queue, line); // there is no form to compare it with
+            }
             line.adopt_if_meant(queue); // somebody has learned it since
             return self.verify(queue, why, line);
         }
