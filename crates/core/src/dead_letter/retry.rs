@@ -68,13 +68,15 @@ pub fn read<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<(Retry<'
     Some((retry, original))
 }
 
-/// With the number of its deaths at its return.
+/// With the number of its deaths at its return. The table may stand in a string: a broker parses and writes a table at every hop, and a
+/// string it only carries. 0.5 is to write it so, when the proxies of 0.4 can read it.
 fn read_all<'a>(
     properties: &Properties<'a>,
     own_user: &[u8],
 ) -> Option<(Retry<'a>, Original<'a>, Option<i64>)> {
     let original = proof::proven(properties, own_user)?;
-    let table = Table(properties.headers()?).get(RETRY).ok()??.as_table()?;
+    let value = Table(properties.headers()?).get(RETRY).ok()??;
+    let table = value.as_table().or(value.as_longstr().map(Table))?;
     let (retry, died) = table::read(table)?;
     Some((retry, original, died))
 }
