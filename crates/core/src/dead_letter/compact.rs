@@ -95,7 +95,8 @@ fn write_line<'a>(entry: Table<'a>, line: &mut Vec<u8>) -> Option<[&'a [u8]; 3]>
 
 /// How many octets of a text would divide it.
 fn marks(text: &[u8]) -> usize {
-    memchr::memchr2_iter(b'|', b'\n', text).count()
+    let divides = |octet: &&u8| matches!(octet, b'|' | b'\n');
+    text.iter().filter(divides).count()
 }
 
 /// `None`: it is not of this version, or not what [`write()`] writes.
