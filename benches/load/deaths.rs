@@ -10,7 +10,7 @@ use dlx_proxy::amqp::table::TableBuilder;
 use crate::client::{Connection, Message, Settlement, arguments};
 use crate::lab::{Lab, Way};
 use crate::process::PREFIX;
-use crate::relay::{Relay, headers};
+use crate::relay::{Relay, headers, headers_away};
 use crate::report::Figures;
 use crate::stream::{AHEAD, FLOOD, Stage, Stream, measure};
 
@@ -245,7 +245,7 @@ impl Retries {
         };
         if way == Way::Relay {
             for ways in [(SOURCE, DELAY), (HOP, BACK)] {
-                let mut relay = Relay::new(address, ways, PREFETCH, Vec::new())?;
+                let mut relay = Relay::new(address, ways, PREFETCH, headers_away())?;
                 relay.persistent = true;
                 stream.stages.push(Stage::Relay(relay));
             }

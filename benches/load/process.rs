@@ -55,15 +55,14 @@ type Environment<'a> = &'a [(&'a str, String)];
 // === impl Site ===
 
 impl Site<'_> {
-    /// haproxy in TCP mode, with its defaults. `port`: where it takes clients.
+    /// haproxy in TCP mode. `port`: where it takes clients.
     pub(crate) fn haproxy(&self, name: &str, port: u16, listeners: &str) -> anyhow::Result<Route> {
-        let threads = self.settings.haproxy_threads.as_ref();
-        let threads = threads.map_or(String::new(), |n| format!("global\n  nbthread {n}\n"));
+        let threads = &self.settings.haproxy_threads;
         let configuration = self.scratch.file(&format!("{name}.cfg"));
         fs::write(
             &configuration,
             format!(
-                "{threads}defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n{listeners}"
+                "global\n  nbthread {threads}\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n{listeners}"
             ),
         )?;
         let mut command = Command::new(haproxy_binary());

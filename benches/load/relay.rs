@@ -113,6 +113,15 @@ pub(crate) fn headers() -> Vec<u8> {
     of_death().finish()
 }
 
+/// What a relay needs to know of a message that is away: where it belongs, how often it was returned, and when it is due.
+pub(crate) fn headers_away() -> Vec<u8> {
+    let queue = crate::deaths::SOURCE;
+    let mut headers = TableBuilder::default();
+    let facts = format!("{queue}||{queue}|1|0|1700000000000");
+    headers.longstr(b"x-retry", facts.as_bytes());
+    headers.finish()
+}
+
 /// What it says after it was sent back, too: the proxy's proof of its history, and who sent it.
 pub(crate) fn headers_sent_back() -> Vec<u8> {
     let mut redriven = TableBuilder::default();

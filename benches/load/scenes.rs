@@ -253,7 +253,8 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         title: "Dead letters of the broker, and retries",
         words: "The proxy learns of these by its intake queue. The relay reads a quorum queue in the same place.\n\
-                A retry goes through a quorum queue that delays it, too. Percentiles are beyond the delay.",
+                A retry goes through a quorum queue that delays it, too. The relay puts what it has to know of it into one header.\n\
+                Percentiles are beyond the delay.",
         ways: RELAYS,
         base: Way::Relay,
         scenes: &[

@@ -20,8 +20,8 @@ pub(crate) struct Settings {
     pub(crate) old: Option<PathBuf>,
     /// Its `mode`.
     pub(crate) mode: String,
-    /// haproxy's `nbthread`; none leaves its default, one per core.
-    pub(crate) haproxy_threads: Option<String>,
+    /// haproxy's `nbthread`. The proxy has one thread, too, until that is busy.
+    pub(crate) haproxy_threads: u64,
     /// How much.
     pub(crate) scale: Scale,
     /// True for `BENCH_SMALL`: everything runs once, and no figure means anything.
@@ -146,7 +146,7 @@ impl Settings {
             ),
             old: env("BENCH_OLD").map(PathBuf::from),
             mode: env("DLX_PROXY_MODE").unwrap_or_else(|| "full".into()),
-            haproxy_threads: env("BENCH_HAPROXY_NBTHREAD"),
+            haproxy_threads: number("BENCH_HAPROXY_NBTHREAD", 1)?,
             scale,
             small,
             page: env("BENCH_PAGE").map(PathBuf::from),
