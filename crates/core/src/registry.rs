@@ -226,14 +226,23 @@ impl Registry {
         true
     }
 
-    /// Assumes facts about an unknown queue that cannot be asked. Other sessions do not see them.
-    pub fn assume(&mut self, queue: &ShortStr, declared: Declared, now: Mono) {
+    /// Assumes facts about an unknown queue. Other sessions do not see them. Unless this user has asked in vain, it is asked before a message dies.
+    pub fn assume(
+        &mut self,
+        queue: &ShortStr,
+        declared: Declared,
+        user: Option<&ShortStr>,
+        now: Mono,
+    ) {
         if self.has_room_for(queue) {
             let known = Known {
                 declared: Arc::new(declared),
                 since: now,
                 life: self.life(queue),
-                standing: Standing::Unknown,
+                standing: match self.is_unknown(queue, user, now) {
+                    true => Standing::Assumed,
+                    false => Standing::Unknown,
+                },
                 is_guess: true,
             };
             self.queues.insert(queue.clone(), known);

@@ -132,7 +132,8 @@ impl Line<'_, '_> {
             nothing.said.target(policy).is_some()
         });
         if has_target && self.is_meant(queue, &nothing) && !self.is_held_back(queue) {
-            self.registry.assume(queue, nothing, now);
+            let user = self.peer.user.as_ref();
+            self.registry.assume(queue, nothing, user, now);
             return;
         }
         self.registry.let_go(queue); // it was assumed, by a policy that is gone
