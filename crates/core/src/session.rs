@@ -302,7 +302,7 @@ impl Machine for Session {
     fn read(&mut self, from: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
         let mut turn = self.turn(bytes, now, fx);
         let mut at = 0;
-        while at < bytes.len() && (from == Leg::Broker || self.transit.pause.hold().is_none()) {
+        while at < bytes.len() && (from == Leg::Broker || self.transit.reads_client()) {
             match self.step(from, at, &mut turn) {
                 Consumed::Bytes(len) => at += len,
                 Consumed::Wait => break,
@@ -381,9 +381,7 @@ impl Machine for Session {
                 _ => false,
             },
             Leg::Client => {
-                self.transit.life.hears_client()
-                    && self.transit.pause.hold().is_none()
-                    && backlog == 0
+                self.transit.life.hears_client() && self.transit.reads_client() && backlog == 0
             }
             Leg::Broker => match self.transit.life.phase() {
                 Phase::Leaving(_) | Phase::Goodbye(_) => true,

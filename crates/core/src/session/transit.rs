@@ -59,6 +59,11 @@ impl Transit {
         Handled::Wait
     }
 
+    /// A pause begins where a frame ends: what the client waits for may have to go behind its frame.
+    pub(super) fn reads_client(&self) -> bool {
+        self.pause.hold().is_none() || self.client.is_inside()
+    }
+
     /// From now on the other peer must judge this peer's bytes.
     pub(super) fn fault(&mut self, from: Leg, what: &'static str, turn: &mut Turn<'_>) {
         turn.event(Event::ProtocolFault { leg: from, what });

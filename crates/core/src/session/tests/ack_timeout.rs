@@ -49,6 +49,29 @@ fn what_a_client_does_not_settle_is_bounded() {
         .broker_gets(&[&frames("reject 65537 +requeue")]);
 }
 
+/// The question has to go behind the frame that the broker has the beginning of.
+#[test]
+fn a_question_in_the_middle_of_a_frame_lets_that_end() {
+    let mut s = after(
+        r#"session rejects-only
+        manages orders ack-timeout=1000 {x-dead-letter-exchange=dlx}
+        doubts
+        consumes orders
+        broker deliver orders 1 "" key ; content hi"#,
+    );
+    let publish = frames(r#"publish "" key ; content hello"#);
+    let (first, rest) = publish.split_at(publish.len() - 3);
+    s.client(first).passes();
+    s.wait(Duration::from_secs(1)).silent();
+    assert!(s.session.wants_read(Leg::Client, 0));
+    let more = frames("ack 1");
+    let question =
+        frames("probe open ; probe declare orders {x-dead-letter-exchange=dlx x-max-age=never}");
+    s.client(&[rest, &more].concat())
+        .broker_gets(&[rest, &question]);
+    assert!(!s.session.wants_read(Leg::Client, 0));
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Deliver {
