@@ -352,7 +352,7 @@ impl Client {
                     ("response", response),
                     ("locale", text("en_US")),
                 ];
-                if plan.changing || plan.cancels {
+                if plan.changing || plan.unknown {
                     args.insert(0, ("client-properties", told_of_cancels()));
                 }
                 self.send(0, "connection.start-ok", &args);

@@ -47,8 +47,8 @@ pub(crate) struct Plan {
     pub changing: bool,
     /// Of queues that are declared without a type.
     pub default_type: &'static str,
-    /// Clients know `basic.cancel`.
-    pub cancels: bool,
+    /// Somebody may not know what queues are; clients know `basic.cancel`.
+    pub unknown: bool,
     /// In order; each client sends them all.
     pub declares: Vec<(&'static str, Args)>,
 }
@@ -86,7 +86,7 @@ impl Plan {
             redeclares: None,
             changing: false,
             default_type: "classic",
-            cancels: false,
+            unknown: false,
             declares: Vec::new(),
         };
         plan.exchange("dlx", "direct", false);

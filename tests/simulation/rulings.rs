@@ -48,7 +48,9 @@ impl Ruling {
         let has_key = has_key && plan.redeclares.is_none();
         let needs_key = exchange.is_some() && !has_key;
         let key = plan.targets[rng.usize(..plan.targets.len())].clone();
-        let key = (needs_key || rng.bool()).then_some(key);
+        // Who does not know the arguments goes by the policy alone: by its own keys a message would come back for ever, once for each key.
+        let may_loop = plan.unknown && exchange.as_deref() == Some("");
+        let key = (needs_key || rng.bool() || may_loop).then_some(key);
         let mut retries = Words::default();
         if plan.retrying && rng.u8(..4) > 0 {
             retries = Words::draw(rng, true).of_policy(rng);

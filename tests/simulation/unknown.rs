@@ -102,7 +102,7 @@ impl Unknown {
             unknown.default_type = "quorum";
         }
         plan.default_type = unknown.default_type;
-        plan.cancels = true;
+        plan.unknown = true;
         plan.untype(unknown.default_type, &mut rng);
         plan.ask_little_of_quorum_queues(unknown.has_strangers() || unknown.by_operator);
         // What only our policies said the broker's say.
