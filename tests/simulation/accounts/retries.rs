@@ -204,6 +204,12 @@ impl Accounts {
         duties
     }
 
+    /// It is away, and comes back later than that, whoever decided about it.
+    pub(crate) fn stays_away(&self, copy: u64, until: Micros) -> bool {
+        let copy = self.copies.get(&copy);
+        copy.is_some_and(|copy| copy.away && copy.due > millis(until))
+    }
+
     pub(super) fn hear_of(
         &mut self,
         body: &Bytes,

@@ -12,6 +12,7 @@ use super::super::client::PUBLISHING;
 use super::super::codec::frame::Frame;
 use super::super::codec::value::{Bytes, Value};
 use super::super::model::Broker;
+use super::super::net::Micros;
 use super::super::plan;
 use super::super::proxy::{Proxy, Which, names};
 use super::{HEALED_WITHIN, Phase, STEPS_AT_MOST, World};
@@ -262,7 +263,7 @@ impl World {
         if !self.steps.is_multiple_of(64) {
             return Ok(());
         }
-        let quiet = self.is_quiet();
+        let quiet = self.is_quiet(since + HEALED_WITHIN);
         let is_altering = !self.has_no_alterations();
         self.pace = match quiet {
             true if is_altering => 5_000,
@@ -284,7 +285,8 @@ impl World {
         Ok(())
     }
 
-    fn is_quiet(&mut self) -> bool {
+    /// What is to come back later than that is not waited for.
+    fn is_quiet(&mut self, until: Micros) -> bool {
         let intake = names().intake_queue().to_string();
         let empty =
             |broker: &Broker, queue: &str| broker.queue(queue).is_none_or(|queue| queue.is_empty());
@@ -293,7 +295,9 @@ impl World {
             && empty(&self.broker, &intake)
             && self.broker.queue_names().iter().all(|queue| {
                 let queue = String::from_utf8_lossy(queue);
-                !queue.starts_with("dlx-proxy.delay.") || empty(&self.broker, &queue)
+                let mut held = self.broker.queue(&queue).into_iter().flatten();
+                !queue.starts_with("dlx-proxy.delay.")
+                    || held.all(|message| self.accounts.stays_away(message.copy, until))
             })
             && !self.is_parked_in_vain()
             && self.proxies_agree()
