@@ -24,13 +24,14 @@ impl Accounts {
     /// The queue is declared as another one from now on.
     pub(crate) fn changes(&mut self, queue: &str, asked: Asked, at: Micros) {
         let queue: Bytes = queue.into();
-        let lives = self.retries.entry(queue.clone()).or_default();
-        lives.push(Life::Asked(asked));
         let held = self.delivered.iter();
         let held = held.filter(|(_, delivery)| delivery.queue == queue && !delivery.changed);
-        let held: Vec<Tag> = held.map(|(tag, _)| *tag).collect();
-        for tag in held {
-            self.queue_changed(tag, at);
+        let held = held.map(|(tag, _)| (*tag, self.open_returns(*tag, at)));
+        let held: Vec<(Tag, _)> = held.collect();
+        let lives = self.retries.entry(queue.clone()).or_default();
+        lives.push(Life::Asked(asked));
+        for (tag, before) in held {
+            self.queue_changed(tag, &before, at);
         }
         self.changed.insert(queue);
     }

@@ -262,11 +262,10 @@ impl Accounts {
 
     /// The queue that a delivery came from is deleted, and made anew as another one. Its session may take what it holds for a message of that one,
     /// where it may count otherwise.
-    pub(super) fn queue_changed(&mut self, tag: Tag, at: Micros) {
-        let before = self.open_returns(tag, at);
+    pub(super) fn queue_changed(&mut self, tag: Tag, before: &[(Duty, When)], at: Micros) {
         if let Some(delivery) = self.delivered.get_mut(&tag) {
             delivery.changed = true;
-            self.hear_of_new(tag, &before, at);
+            self.hear_of_new(tag, before, at);
         }
     }
 
