@@ -344,7 +344,7 @@ impl Accounts {
         if let Some(of) = self.redriven(&body, (exchange, key), content) {
             return self.publishes_redriven(tag, of, (content, into), at);
         }
-        let of = (body, Duty::of(content, exchange, key, parked));
+        let of = self.deaths.named(body, content, (exchange, key), parked);
         self.count.died_again += another_life;
         self.hear_of_overdue(&of, parked, at);
         let heard = self.deaths.get(&of)?.heard;

@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::codec::frame::Frame;
 use super::super::codec::value::Bytes;
 use super::super::net::Micros;
 use super::super::rulings::Target;
 use super::duties::Duty;
+use super::history::History;
 
 /// By message, and by what is to be done.
 #[derive(Default)]
@@ -132,6 +134,20 @@ impl Deaths {
         if let Some(death) = self.all.get_mut(&(body.clone(), duty.clone())) {
             death.decided.extend(targets.iter().cloned());
         }
+    }
+
+    /// What is published so. What is parked may have come back once, and have died since.
+    pub(super) fn named(
+        &self,
+        body: Bytes,
+        content: &Frame,
+        (exchange, key): (&Bytes, &Bytes),
+        parked: bool,
+    ) -> (Bytes, Duty) {
+        let of = (body, Duty::of(content, exchange, key, parked));
+        let died = (of.0.clone(), Duty::Dies(History::of(content).counts()));
+        let is_death = parked && self.find(&of).is_none() && self.find(&died).is_some();
+        if is_death { died } else { of }
     }
 
     pub(super) fn find(&self, of: &(Bytes, Duty)) -> Option<&Death> {
