@@ -84,16 +84,16 @@ impl Accounts {
         let may_be = |(tag, delivery): (&Tag, &Delivery)| {
             // What was refused is decided anew, by other rules perhaps.
             let is_new = !delivery.is_taken_back || death.is_none();
-            let open = delivery.copy.body == of.0 && is_new;
+            let open = delivery.copy.body == of.0;
             let duties = open.then(|| self.taken_back(*tag, delivery, at))?;
             let (_, when) = duties.iter().find(|(duty, _)| *duty == of.1)?;
-            Some((delivery.at, *tag, (delivery.copy.mark, *when)))
+            Some((is_new, delivery.at, *tag, (delivery.copy.mark, *when)))
         };
         // It may be of an earlier delivery of that message, whose connection is dead: only sessions know that.
         let mut all: Vec<_> = self.delivered.iter().filter_map(may_be).collect();
-        all.sort_unstable_by_key(|(since, ..)| *since);
+        all.sort_unstable_by_key(|(is_new, since, ..)| (*is_new, *since));
         if !is_asked_for
-            && let Some((since, tag, (mark, when))) = all.pop()
+            && let Some((_, since, tag, (mark, when))) = all.pop_if(|(is_new, ..)| *is_new)
             && let Some(delivery) = self.delivered.get_mut(&tag)
         {
             delivery.is_taken_back = true;
