@@ -13,6 +13,13 @@ use super::retries::millis;
 use super::rules::Window;
 use super::{Accounts, Bytes, Delivery, Tag, Whose};
 
+/// Behind this, and a moment, the tags of deliveries whose channel was closed.
+const EARLIER: u64 = 1 << 32;
+
+pub(super) fn is_of_earlier_channel(tag: Tag) -> bool {
+    tag.2 >= EARLIER
+}
+
 impl Accounts {
     /// Since when at the earliest it may have been taken back.
     pub(super) fn overdue(&self, tag: Tag, delivery: &Delivery, at: Micros) -> Option<Micros> {
@@ -103,6 +110,20 @@ impl Accounts {
         }
         for (.., (mark, when)) in all {
             self.deaths.comes_otherwise(of, mark, when);
+        }
+    }
+
+    /// A channel is opened again. What was taken back on the one before may be on its way.
+    pub(super) fn tags_begin_anew(&mut self, (conn, channel): (Conn, u16), at: Micros) {
+        let all = (conn, channel, 0)..(conn, channel, EARLIER);
+        let overdue = self.delivered.range(all);
+        let overdue = overdue.filter(|(tag, of)| self.overdue(**tag, of, at).is_some());
+        let overdue: Vec<Tag> = overdue.map(|(tag, _)| *tag).collect();
+        for tag in overdue {
+            if let Some(delivery) = self.delivered.remove(&tag) {
+                let kept = (conn, channel, at * EARLIER + tag.2);
+                self.delivered.insert(kept, delivery);
+            }
         }
     }
 

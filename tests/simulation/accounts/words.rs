@@ -5,6 +5,7 @@ use super::super::codec::frame::Frame;
 use super::super::model::Conn;
 use super::duties::Duty;
 use super::history::History;
+use super::overdue::is_of_earlier_channel;
 use super::retries::millis;
 use super::{Accounts, Bytes, Micros};
 
@@ -58,6 +59,7 @@ impl Accounts {
             Said::Opened(channel) => {
                 self.declares_no_more(conn, channel);
                 self.asked.remove(&(conn, channel));
+                self.tags_begin_anew((conn, channel), at);
                 self.verbs
                     .retain(|(of, id, _), _| (*of, *id) != (conn, channel));
                 self.wrong.remove(&(conn, channel));
@@ -81,7 +83,7 @@ impl Accounts {
         self.knows_again(conn, queue, at);
         let open = self.delivered.range((conn, 0, 0)..);
         let mut open = open.take_while(|(tag, _)| tag.0 == conn);
-        if open.all(|(_, delivery)| delivery.queue != *queue) {
+        if open.all(|(tag, delivery)| delivery.queue != *queue || is_of_earlier_channel(*tag)) {
             self.declared.insert((conn, queue.clone()));
         }
     }
