@@ -144,8 +144,7 @@ pub(crate) struct Accounts {
     pub declares_refused: bool,
     unknown: Unknown,
     walks: Walks,
-    /// Processes that took no part in an alteration.
-    uninformed: BTreeSet<declares::Process>,
+    alterations: alterations::Alterations,
     pub count: Count,
 }
 

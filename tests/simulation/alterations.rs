@@ -26,6 +26,8 @@ const MILLI: Micros = 1_000;
 const SECOND: Micros = 1_000_000;
 /// Makes another seed of a seed.
 const ALTERATIONS: u64 = 0x616c_7465_7261_7469;
+/// So long may clients wait for what is moved.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// In its last deeds it has one in so many steps.
 const LAST_RARITY: u32 = 300;
 
@@ -34,6 +36,8 @@ pub(crate) struct Alterations {
     rng: Rng,
     /// One in so many steps; 0: none.
     rarity: u32,
+    /// Some move what is in the queue.
+    moves: bool,
     /// So many more when nothing goes wrong any more.
     last_ones: u8,
     /// From one look of a proxy for orders to the next, at most.
@@ -79,6 +83,8 @@ impl Alterations {
         let is_left_out = plan.changing || plan.retrying && sighups;
         let works = rng.bool() && !is_left_out;
         Alterations {
+            // What a move counts as a return is another question. Not drawn, so that the others stay what they are.
+            moves: seed.is_multiple_of(2) && !plan.retrying,
             rarity: [100, 300, 1_000][rng.usize(..3)] * u32::from(works),
             last_ones: rng.u8(..3) * u8::from(works),
             every: [20 * MILLI, SECOND, 20 * SECOND][rng.usize(..3)],
@@ -159,6 +165,9 @@ impl Alterations {
             _ => ("x-queue-leader-locator", locators[rng.usize(..2)].into()),
         };
         let mut wish = Wish::default();
+        if self.moves {
+            wish.max_pause = MAX_PAUSE;
+        }
         match name == "x-queue-leader-locator" && rng.bool() {
             true => drop(wish.unset.insert(name.to_owned())),
             false => drop(wish.set.insert(name.to_owned(), value)),

@@ -215,12 +215,13 @@ fn verdict(sum: &Sum) -> ExitCode {
         count.walks, count.completed, count.failed, count.redriven, count.purged, count.in_order
     );
     println!(
-        "alterations: begun {}, done {}, not done {}, killed {}; orders attended to {}; the longest pause {} ms, clients waited at most {} ms",
+        "alterations: begun {}, done {}, not done {}, killed {}; orders attended to {}; messages moved {}; the longest pause {} ms, clients waited at most {} ms",
         count.alterations,
         count.altered,
         count.unaltered,
         count.killed,
         count.attended,
+        count.set_aside,
         count.pause,
         count.held
     );

@@ -1,9 +1,29 @@
-//! What proxies say to each other of alterations, and what they do in the queues that they make anew: nothing of it concerns a message.
+//! What proxies say to each other of alterations, and what they do in the queues that they make anew. Of messages it concerns only those that
+//! are moved aside and back: each is acked when its copy is confirmed, and that is what it was.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use dlx_proxy::objects::OwnObject;
 
 use super::super::proxy::names;
-use super::{Accounts, Conn, Delivery, Fact, How, Whose};
+use super::declares::Process;
+use super::{Accounts, Bytes, Conn, Delivery, Fact, How, Tag, Whose, id};
+
+#[derive(Default)]
+pub(super) struct Alterations {
+    /// Processes that took no part in one.
+    pub(super) uninformed: BTreeSet<Process>,
+    /// What they have been given: a publish of the same number moves it. And those whose publish is confirmed.
+    given: BTreeMap<Tag, Given>,
+    moved: BTreeSet<Tag>,
+}
+
+/// A copy, its queue, and how often that says that it came back.
+struct Given {
+    copy: u64,
+    queue: Bytes,
+    counts: [Option<u64>; 2],
+}
 
 impl Accounts {
     /// `None`: it has nothing to do with an alteration. An error: what it has to do with one may not be.
@@ -11,19 +31,90 @@ impl Accounts {
         let done = Some(Ok(()));
         let of_one = |conn: &Conn| self.alters(*conn);
         match fact {
-            Fact::Published { conn, .. } if of_one(conn) => {
+            Fact::Published {
+                conn,
+                channel,
+                publish,
+                body,
+                into,
+                ..
+            } if of_one(conn) => {
                 self.publishing = Some(*conn);
-                done
+                match into.iter().all(|queue| is_its_own(queue)) {
+                    true => done,
+                    false => Some(self.moves((*conn, *channel, *publish), body)),
+                }
             }
             Fact::Queued { queue, .. } | Fact::Dropped { queue, .. } if is_its_own(queue) => done,
-            // What a proof is given goes back.
-            Fact::Delivered { conn, .. } if of_one(conn) => done,
-            Fact::Settled { conn, how, .. } if of_one(conn) => match how {
+            Fact::Confirmed {
+                conn,
+                channel,
+                tag,
+                nacked: false,
+            } if of_one(conn) => {
+                self.alterations.moved.insert((*conn, *channel, *tag));
+                done
+            }
+            Fact::Delivered {
+                conn,
+                channel,
+                tag,
+                queue,
+                copy,
+                counts,
+                ..
+            } if of_one(conn) => {
+                let given = Given {
+                    copy: *copy,
+                    queue: queue.clone(),
+                    counts: *counts,
+                };
+                let tag = (*conn, *channel, *tag);
+                self.alterations.given.insert(tag, given);
+                done
+            }
+            Fact::Settled {
+                conn,
+                channel,
+                tag,
+                copy,
+                how,
+                body,
+                ..
+            } if of_one(conn) => match how {
+                // What a proof is given goes back; and what was on its way when a move ended.
                 How::Requeue => done,
-                _ => Some(Err(format!("an alteration settles by {how:?}"))),
+                How::Ack if self.alterations.moved.contains(&(*conn, *channel, *tag)) => {
+                    Some(self.gone(*copy).map(drop))
+                }
+                _ => {
+                    let body = String::from_utf8_lossy(body);
+                    Some(Err(format!("an alteration settles {body} by {how:?}")))
+                }
             },
             _ => None,
         }
+    }
+
+    /// A copy of what it was given enters another queue.
+    ///
+    /// # Errors
+    /// It is not what it was given.
+    fn moves(&mut self, tag: Tag, body: &Bytes) -> Result<(), String> {
+        let given = self.alterations.given.get(&tag);
+        let copy = given.and_then(|given| Some((given, self.copies.get(&given.copy)?)));
+        let Some((given, copy)) = copy.filter(|(_, copy)| copy.body == id(body)) else {
+            let body = String::from_utf8_lossy(body);
+            return Err(format!(
+                "an alteration publishes {body}, and was not given it"
+            ));
+        };
+        self.entering = copy.clone();
+        if !is_aside(&given.queue) {
+            self.entering.goes_aside(&given.queue, given.counts);
+        }
+        self.count.set_aside += 1;
+        Ok(())
     }
 
     /// It is a connection of an alteration.
@@ -44,23 +135,30 @@ impl Accounts {
 
     /// An alteration is under way, and that process is not counted: it may not know what becomes of the queue.
     pub(crate) fn takes_no_part(&mut self, proxy: usize) {
-        self.uninformed.insert(self.declares.process(proxy));
+        self.alterations
+            .uninformed
+            .insert(self.declares.process(proxy));
     }
 
     pub(crate) fn all_take_part(&self) -> bool {
-        self.uninformed.is_empty()
+        self.alterations.uninformed.is_empty()
     }
 
     /// A declare on that connection may say what its proxy does not know to be altered.
     pub(super) fn may_be_strict(&self, conn: Conn) -> bool {
         let process = self.declares.conns.get(&conn);
-        self.is_gone(conn) || process.is_some_and(|of| self.uninformed.contains(of))
+        self.is_gone(conn) || process.is_some_and(|of| self.alterations.uninformed.contains(of))
     }
 
     /// Its client is lost. What that had sent may still come to the broker.
     pub(crate) fn is_gone(&self, conn: Conn) -> bool {
         self.crashed.contains_key(&conn)
     }
+}
+
+/// Where messages wait that are moved.
+pub(crate) fn is_aside(queue: &[u8]) -> bool {
+    matches!(names().parse(queue), Some(OwnObject::Aside(_)))
 }
 
 /// Orders, trials, claims, and where those that take part are told.

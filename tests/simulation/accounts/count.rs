@@ -60,6 +60,8 @@ pub(crate) struct Count {
     pub unaltered: usize,
     pub killed: usize,
     pub attended: usize,
+    /// Messages that they moved aside, or back.
+    pub set_aside: usize,
     /// In milliseconds: the longest pause, as the proxy says; and how long clients of a proxy waited for one, at most.
     pub pause: usize,
     pub held: usize,
@@ -106,6 +108,7 @@ impl Count {
         self.unaltered += other.unaltered;
         self.killed += other.killed;
         self.attended += other.attended;
+        self.set_aside += other.set_aside;
         self.pause = self.pause.max(other.pause);
         self.held = self.held.max(other.held);
     }

@@ -354,7 +354,7 @@ impl Accounts {
         let is_unseen = |it: &Written| it.by != by && super::may_show(&self.faults, it.at, at);
         let unseen = written.last().is_some_and(is_unseen) || self.declares_left;
         // Its declare may have made the queue, which was away.
-        let unseen = unseen || self.uninformed.contains(&by);
+        let unseen = unseen || self.alterations.uninformed.contains(&by);
         if *said == argued || unseen || self.declares.without_record.contains(&by) {
             return Ok(());
         }

@@ -32,24 +32,11 @@ impl Delivery {
     fn attempts(&self) -> Vec<Attempts> {
         let retried = self.copy.attempts_in(&self.queue);
         let counted = [
-            Some(retried.plus(self.native())),
+            Some(retried.plus(self.copy.native(self.counts))),
             self.changed.then_some(retried),
             self.is_guessed.then(|| retried.plus(self.copy.claimed())),
         ];
         counted.into_iter().flatten().collect()
-    }
-
-    /// As its queue counts it, which writes one number over what it finds, or both.
-    fn native(&self) -> Attempts {
-        match self.counts {
-            [None, None] => Attempts::default(),
-            [all, failed] => {
-                let [written, written_failed] = self.copy.written;
-                let all = all.or(written).unwrap_or(0);
-                let failed = failed.or(written_failed).unwrap_or(0);
-                Attempts { all, failed }
-            }
-        }
     }
 
     /// What its session may take for its deaths.
@@ -104,6 +91,31 @@ impl Copy {
     fn claimed(&self) -> Attempts {
         let [all, failed] = self.written.map(|count| count.unwrap_or(0));
         Attempts { all, failed }
+    }
+
+    /// As its queue counts it, which writes one number over what it finds, or both.
+    fn native(&self, counts: [Option<u64>; 2]) -> Attempts {
+        match counts {
+            [None, None] => Attempts::default(),
+            [all, failed] => {
+                let [written, written_failed] = self.written;
+                let all = all.or(written).unwrap_or(0);
+                let failed = failed.or(written_failed).unwrap_or(0);
+                Attempts { all, failed }
+            }
+        }
+    }
+
+    /// It leaves that queue and comes back, and what the queue has counted is not forgotten.
+    pub(super) fn goes_aside(&mut self, queue: &Bytes, counts: [Option<u64>; 2]) {
+        let attempts = self.attempts_in(queue).plus(self.native(counts));
+        if attempts != Attempts::default() {
+            self.stay = Some(Stay {
+                queue: queue.clone(),
+                attempts,
+                deaths: self.given.and(&self.since),
+            });
+        }
     }
 
     fn has_come_back_to(&self, queue: &[u8]) -> bool {

@@ -201,6 +201,8 @@ impl Accounts {
         let client = matches!(self.whose.get(&tag.0), Some(Whose::Client(_)));
         // Of a queue whose declares differ it is not known what the broker knows.
         let told = self.declares.are_lenient(queue);
+        // Nor of one that another proxy has altered, where its own took no part.
+        let told = told || self.may_be_strict(tag.0);
         client && !told && self.rules.keeps(tag.0, queue, at)
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use dlx_proxy::alteration::Order;
 use serde_json::Value;
 
-use super::super::accounts::alterations::is_its_own;
+use super::super::accounts::alterations::{is_aside, is_its_own};
 use super::super::model::{Fact, Why};
 use super::super::net::Micros;
 use super::super::proxy::Proxy;
@@ -16,7 +16,8 @@ use super::{Process, SECOND};
 
 /// Clients wait no longer, when all goes well: the pause, and the clock that jumps.
 const PAUSE: Micros = 3 * SECOND;
-/// Those of a proxy that takes part, and that one jump of the clock has made believe in silence: it tries to finish, or takes part once more.
+/// Those of a proxy that takes part, and that one jump of the clock has made believe in silence: it tries to finish, or takes part once more. And
+/// where messages are moved, as this broker confirms late.
 const SILENCE: Micros = 12 * SECOND;
 /// The longest pause of a publisher (`publisher.rs`).
 const PUBLISHER_PAUSE: Micros = 5 * SECOND;
@@ -124,7 +125,8 @@ impl World {
             _ => return Ok(()),
         };
         let process = self.alterations.conns.get(conn);
-        let Some(process) = process.filter(|_| !self.accounts.is_gone(*conn)) else {
+        let is_another = self.accounts.is_gone(*conn) || self.accounts.alters(*conn);
+        let Some(process) = process.filter(|_| !is_another) else {
             return Ok(());
         };
         // The broker refuses to make the queue again: clients go on, and the order stays.
@@ -168,7 +170,7 @@ impl World {
             let mut of_it = work.iter().filter(|(_, (of, _))| *of == at);
             let begins = of_it.all(|(number, _)| begun.contains(number));
             let most = match self.troubles.never_any() {
-                true if begins => PAUSE,
+                true if begins && !self.alterations.moves => PAUSE,
                 true => SILENCE,
                 false => FINISHED_WITHIN,
             };
@@ -233,7 +235,7 @@ impl World {
     /// Something of an alteration is at the broker.
     pub(super) fn has_left_anything(&self) -> bool {
         let names = self.broker.queue_names();
-        names.iter().any(|name| is_its_own(name))
-            || self.proxies.iter().flatten().any(Proxy::holds_clients)
+        let is_left = |name: &Vec<u8>| is_its_own(name) || is_aside(name);
+        names.iter().any(is_left) || self.proxies.iter().flatten().any(Proxy::holds_clients)
     }
 }
