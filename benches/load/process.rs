@@ -57,7 +57,7 @@ type Environment<'a> = &'a [(&'a str, String)];
 impl Site<'_> {
     /// haproxy in TCP mode. `port`: where it takes clients.
     pub(crate) fn haproxy(&self, name: &str, port: u16, listeners: &str) -> anyhow::Result<Route> {
-        let threads = &self.settings.haproxy_threads;
+        let threads = self.settings.haproxy_threads;
         let configuration = self.scratch.file(&format!("{name}.cfg"));
         fs::write(
             &configuration,

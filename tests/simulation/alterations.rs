@@ -36,7 +36,7 @@ pub(crate) struct Alterations {
     rng: Rng,
     /// One in so many steps; 0: none.
     rarity: u32,
-    /// Some move what is in the queue.
+    /// They may move what is in the queue.
     moves: bool,
     /// So many more when nothing goes wrong any more.
     last_ones: u8,
@@ -83,7 +83,7 @@ impl Alterations {
         let is_left_out = plan.changing || plan.retrying && sighups;
         let works = rng.bool() && !is_left_out;
         Alterations {
-            // What a move counts as a return is another question. Not drawn, so that the others stay what they are.
+            // The accounts of retries do not know what a move does to their counts. Not drawn, so that the other worlds stay what they are.
             moves: seed.is_multiple_of(2) && !plan.retrying,
             rarity: [100, 300, 1_000][rng.usize(..3)] * u32::from(works),
             last_ones: rng.u8(..3) * u8::from(works),

@@ -13,8 +13,9 @@ use super::{Accounts, Bytes, Conn, Delivery, Fact, How, Tag, Whose, id};
 pub(super) struct Alterations {
     /// Processes that took no part in one.
     pub(super) uninformed: BTreeSet<Process>,
-    /// What they have been given: a publish of the same number moves it. And those whose publish is confirmed.
+    /// What they have been given: a publish of the same number moves it.
     given: BTreeMap<Tag, Given>,
+    /// Those whose publish is confirmed, and which are not acked.
     moved: BTreeSet<Tag>,
 }
 
@@ -84,7 +85,7 @@ impl Accounts {
             } if of_one(conn) => match how {
                 // What a proof is given goes back; and what was on its way when a move ended.
                 How::Requeue => done,
-                How::Ack if self.alterations.moved.contains(&(*conn, *channel, *tag)) => {
+                How::Ack if self.alterations.moved.remove(&(*conn, *channel, *tag)) => {
                     Some(self.gone(*copy).map(drop))
                 }
                 _ => {
@@ -146,8 +147,13 @@ impl Accounts {
 
     /// A declare on that connection may say what its proxy does not know to be altered.
     pub(super) fn may_be_strict(&self, conn: Conn) -> bool {
+        self.is_gone(conn) || self.is_uninformed(conn)
+    }
+
+    /// Its proxy took no part in an alteration.
+    pub(super) fn is_uninformed(&self, conn: Conn) -> bool {
         let process = self.declares.conns.get(&conn);
-        self.is_gone(conn) || process.is_some_and(|of| self.alterations.uninformed.contains(of))
+        process.is_some_and(|of| self.alterations.uninformed.contains(of))
     }
 
     /// Its client is lost. What that had sent may still come to the broker.

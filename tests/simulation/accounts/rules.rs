@@ -199,11 +199,9 @@ impl Accounts {
     /// Whether it is one of the proxy's clients, whose rejects the broker must not see all this time.
     pub(super) fn is_kept(&self, tag: Tag, queue: &Bytes, at: Micros) -> bool {
         let client = matches!(self.whose.get(&tag.0), Some(Whose::Client(_)));
-        // Of a queue whose declares differ it is not known what the broker knows.
-        let told = self.declares.are_lenient(queue);
-        // Nor of one that another proxy has altered, where its own took no part.
-        let told = told || self.may_be_strict(tag.0);
-        client && !told && self.rules.keeps(tag.0, queue, at)
+        // Of a queue whose declares differ it is not known what the broker knows; nor of one that was altered while this proxy took no part.
+        let is_unsure = self.declares.are_lenient(queue) || self.is_uninformed(tag.0);
+        client && !is_unsure && self.rules.keeps(tag.0, queue, at)
     }
 }
 
