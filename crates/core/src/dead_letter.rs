@@ -7,6 +7,7 @@
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
+use crate::amqp::table::TableBuilder;
 use crate::amqp::version::Version;
 use crate::machine::{Reason, Rejecter};
 
@@ -153,6 +154,14 @@ impl Dialect {
             Version(3, 10..=12, _) => Some(Dialect::V3),
             Version(3, ..) => Some(Dialect::V3_13),
             Version(4.., ..) => Some(Dialect::V4),
+        }
+    }
+
+    /// For a quorum queue of ours: however often its messages come back, none is dropped. The default of 4.x is 20. On 3.x there is none, and a
+    /// negative limit drops a message at its first return (both measured).
+    pub fn lift_delivery_limit(self, arguments: &mut TableBuilder) {
+        if self == Dialect::V4 {
+            arguments.long(b"x-delivery-limit", -1);
         }
     }
 }

@@ -172,11 +172,13 @@ impl Alteration {
         plan::claim(&self.settings.names, &self.order().queue).unwrap_or_default()
     }
 
-    /// Of the same type: what is replicated stays so.
+    /// Of the same type: what is replicated stays so. It may come back from many attempts: a queue that is full refuses what is moved back.
     fn declare_aside(&self, fx: &mut Effects) {
         let mut arguments = TableBuilder::default();
         if self.order().quorum {
             arguments.longstr(b"x-queue-type", b"quorum");
+            let dialect = self.link.dialect();
+            dialect.lift_delivery_limit(&mut arguments);
         }
         let arguments = arguments.finish();
         self.declare(&self.aside(), QueueDeclare::DURABLE, &arguments, fx);

@@ -14,10 +14,6 @@ const DURABLE: u8 = 2;
 const INTERNAL: u8 = 8;
 /// Failed deliveries before the broker parks a signal (S10.2).
 const DELIVERY_LIMIT: i64 = 20;
-/// Parked messages may be browsed and returned without limit. Negative is unlimited on 4.x, whose
-/// default of 20 would drop them; on 3.x unlimited is the default, and a negative limit drops at
-/// the first return (both measured).
-const NO_DELIVERY_LIMIT: i64 = -1;
 
 /// An object of the proxy, in the order of declares and answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,8 +142,8 @@ impl Objects {
     fn parking_arguments(&self) -> TableBuilder {
         let mut arguments = TableBuilder::default();
         arguments.longstr(b"x-queue-type", self.type_name());
-        if self.queue_type == QueueType::Quorum && self.dialect == Dialect::V4 {
-            arguments.long(b"x-delivery-limit", NO_DELIVERY_LIMIT);
+        if self.queue_type == QueueType::Quorum {
+            self.dialect.lift_delivery_limit(&mut arguments);
         }
         arguments
     }

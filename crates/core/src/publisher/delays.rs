@@ -24,10 +24,9 @@ use super::item::Item;
 
 const QUEUE: u16 = MethodId::QUEUE_DECLARE.0;
 const BIND_NO_WAIT: u8 = 1;
-/// Delay queues made on 3.x lack this argument: there, -1 would drop a message at its first return.
+/// Delay queues made on 3.x lack this argument.
 const DELIVERY_LIMIT: &[u8] = b"x-delivery-limit";
-/// No limit: messages in a delay queue are not delivered (S1.4).
-const NO_DELIVERY_LIMIT: i64 = -1;
+
 #[derive(Debug)]
 pub(super) struct Delays {
     names: Names,
@@ -126,9 +125,7 @@ impl Delays {
             .longstr(b"x-dead-letter-exchange", self.names.due())
             .longstr(b"x-dead-letter-strategy", b"at-least-once")
             .longstr(b"x-overflow", b"reject-publish");
-        if dialect == Dialect::V4 {
-            arguments.long(DELIVERY_LIMIT, NO_DELIVERY_LIMIT);
-        }
+        dialect.lift_delivery_limit(&mut arguments);
         let bits = QueueDeclare::DURABLE | QueueDeclare::NO_WAIT | passive;
         reply::declare_queue(out, channel, &queue, bits, &arguments.finish());
         bind(out, channel, &queue, self.names.delay(), key);
