@@ -175,14 +175,8 @@ impl Broker {
             return Ok(id);
         }
         let size = message.body.len() as u64;
-        let over = queue.is_over(queue.depth() + 1, queue.bytes() + size);
-        let refused = match queue.overflow {
-            Overflow::DropHead => false,
-            Overflow::RejectPublish if queue.is_quorum() => queue.full,
-            Overflow::RejectPublish | Overflow::RejectPublishDlx => over,
-        };
         let closed = self.refusing.as_ref();
-        let refused = refused || closed.is_some_and(|of| name.starts_with(of));
+        let refused = queue.refuses(size) || closed.is_some_and(|of| name.starts_with(of));
         let ttl = [message.ttl, queue.ttl].into_iter().flatten().min();
         let entry = Entry {
             id,

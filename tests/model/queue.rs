@@ -184,6 +184,15 @@ impl Queue {
         self.returned.pop_front().or_else(|| self.ready.pop_front())
     }
 
+    /// It has no room for a message of that size, and drops none for it.
+    pub(super) fn refuses(&self, size: u64) -> bool {
+        match self.overflow {
+            Overflow::DropHead => false,
+            Overflow::RejectPublish if self.is_quorum() => self.full,
+            _ => self.is_over(self.depth() + 1, self.bytes() + size),
+        }
+    }
+
     pub(super) fn is_over(&self, depth: u64, bytes: u64) -> bool {
         self.max_length.is_some_and(|most| depth > most)
             || self.max_bytes.is_some_and(|most| bytes > most)

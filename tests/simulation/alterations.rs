@@ -408,9 +408,10 @@ impl World {
         }
     }
 
-    /// No alteration is at work, and nothing of one is left.
+    /// No alteration is at work, and nothing of one is left, unless it is tried in vain.
     pub(super) fn has_no_alterations(&self) -> bool {
         !self.alterations.work()
+            || self.wait_for_room()
             || self.alterations.at_work.is_empty()
                 && self.alterations.last_ones == 0
                 && !self.has_left_anything()

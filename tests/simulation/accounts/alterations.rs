@@ -7,7 +7,7 @@ use dlx_proxy::objects::OwnObject;
 
 use super::super::proxy::names;
 use super::declares::Process;
-use super::{Accounts, Bytes, Conn, Delivery, Fact, How, Tag, Whose, id};
+use super::{Accounts, Bytes, Conn, Fact, How, Tag, Whose, id};
 
 #[derive(Default)]
 pub(super) struct Alterations {
@@ -111,7 +111,7 @@ impl Accounts {
             ));
         };
         self.entering = copy.clone();
-        if !is_aside(&given.queue) {
+        if aside_of(&given.queue).is_none() {
             self.entering.goes_aside(&given.queue, given.counts);
         }
         self.count.set_aside += 1;
@@ -123,11 +123,10 @@ impl Accounts {
         self.whose.get(&conn) == Some(&Whose::Alteration)
     }
 
-    /// Whose client has that message.
-    pub(crate) fn holder(&self, queue: &[u8], body: &[u8]) -> Option<Conn> {
-        let mut held = self.delivered.iter();
-        let is_it = |of: &Delivery| of.queue == queue && body.starts_with(&of.copy.body);
-        held.find_map(|(tag, of)| is_it(of).then_some(tag.0))
+    /// Whose client was given that copy last.
+    pub(crate) fn holder(&self, copy: u64) -> Option<Conn> {
+        let mut held = self.delivered.iter().rev();
+        held.find_map(|(tag, of)| (of.number == copy).then_some(tag.0))
     }
 
     pub(crate) fn is_client(&self, conn: Conn) -> bool {
@@ -162,9 +161,12 @@ impl Accounts {
     }
 }
 
-/// Where messages wait that are moved.
-pub(crate) fn is_aside(queue: &[u8]) -> bool {
-    matches!(names().parse(queue), Some(OwnObject::Aside(_)))
+/// The queue whose messages wait there.
+pub(crate) fn aside_of(queue: &[u8]) -> Option<&[u8]> {
+    match names().parse(queue) {
+        Some(OwnObject::Aside(of)) => Some(of),
+        _ => None,
+    }
 }
 
 /// Orders, trials, claims, and where those that take part are told.

@@ -93,6 +93,8 @@ impl Copy {
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) queue: Bytes,
+    /// Of the copy, as in the facts.
+    pub(super) number: u64,
     pub(super) copy: Copy,
     pub(super) at: Micros,
     /// Its client had read before that there is such a queue; it was still the first one of that name.

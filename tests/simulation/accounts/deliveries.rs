@@ -17,7 +17,7 @@ impl Accounts {
         if self.whose.get(&tag.0) == Some(&Whose::Recorder) {
             return Ok(());
         }
-        let number_of_copy = copy;
+        let number = copy;
         let copy = match self.deleted.get(&copy) {
             Some(deleted) => deleted.clone(),
             None => self.copy(copy)?.clone(),
@@ -43,10 +43,11 @@ impl Accounts {
                 self.deaths.was_decided(&copy.body, &duty, &copy.targets);
             }
         }
-        self.taken_by_walk(tag, queue, number_of_copy, &copy);
+        self.taken_by_walk(tag, queue, number, &copy);
         let declared = self.declared.contains(&(tag.0, queue.clone()));
         let delivery = Delivery {
             queue: queue.clone(),
+            number,
             copy,
             at,
             declared,

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use dlx_proxy::alteration::Order;
 use serde_json::Value;
 
-use super::super::accounts::alterations::{is_aside, is_its_own};
+use super::super::accounts::alterations::{aside_of, is_its_own};
 use super::super::model::{Fact, Why};
 use super::super::net::Micros;
 use super::super::proxy::Proxy;
@@ -16,9 +16,10 @@ use super::{Process, SECOND};
 
 /// Clients wait no longer, when all goes well: the pause, and the clock that jumps.
 const PAUSE: Micros = 3 * SECOND;
-/// Those of a proxy that takes part, and that one jump of the clock has made believe in silence: it tries to finish, or takes part once more. And
-/// where messages are moved, as this broker confirms late.
+/// Those of a proxy that takes part, and that one jump of the clock has made believe in silence: it tries to finish, or takes part once more.
 const SILENCE: Micros = 12 * SECOND;
+/// Where messages are moved, as this broker confirms late; and an attempt that is given up hears the rest behind all that it was given.
+const MOVED: Micros = 30 * SECOND;
 /// The longest pause of a publisher (`publisher.rs`).
 const PUBLISHER_PAUSE: Micros = 5 * SECOND;
 /// Who takes part finishes what a killed process has left: its silence, the broker's ignorance, tries with pauses.
@@ -104,13 +105,13 @@ impl World {
             } => (conn, exchange, key, into),
             Fact::Dropped {
                 queue,
-                body,
+                copy,
                 why: Why::QueueDeleted,
                 ..
             } => {
                 let mut queues = self.alterations.queues.iter();
                 let of_it = queues.find(|(name, _)| name.as_bytes() == queue);
-                let holder = self.accounts.holder(queue, body);
+                let holder = self.accounts.holder(*copy);
                 let holder = holder.and_then(|conn| self.alterations.conns.get(&conn));
                 // What a client holds is safe if its proxy takes part; what it has just published, too.
                 let is_safe = |account: &Account| {
@@ -170,7 +171,8 @@ impl World {
             let mut of_it = work.iter().filter(|(_, (of, _))| *of == at);
             let begins = of_it.all(|(number, _)| begun.contains(number));
             let most = match self.troubles.never_any() {
-                true if begins && !self.alterations.moves => PAUSE,
+                true if self.alterations.moves => MOVED,
+                true if begins => PAUSE,
                 true => SILENCE,
                 false => FINISHED_WITHIN,
             };
@@ -235,7 +237,14 @@ impl World {
     /// Something of an alteration is at the broker.
     pub(super) fn has_left_anything(&self) -> bool {
         let names = self.broker.queue_names();
-        let is_left = |name: &Vec<u8>| is_its_own(name) || is_aside(name);
+        let is_left = |name: &Vec<u8>| is_its_own(name) || aside_of(name).is_some();
         names.iter().any(is_left) || self.proxies.iter().flatten().any(Proxy::holds_clients)
+    }
+
+    /// Messages wait aside for room in a queue that nobody reads.
+    pub(super) fn wait_for_room(&self) -> bool {
+        let names = self.broker.queue_names();
+        let mut asides = names.iter().filter_map(|name| aside_of(name)).peekable();
+        asides.peek().is_some() && asides.all(|queue| self.broker.is_full(queue))
     }
 }

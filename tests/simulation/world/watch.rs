@@ -7,6 +7,7 @@ use dlx_proxy::machine::{Cause, DeadLetter, Event, Fallback, Limit, Outcome};
 use dlx_proxy::objects::OwnObject;
 use regex::{Captures, Regex};
 
+use super::super::accounts::alterations::is_its_own;
 use super::super::accounts::id;
 use super::super::client::PUBLISHING;
 use super::super::codec::frame::Frame;
@@ -388,7 +389,8 @@ impl World {
     }
 
     fn copies(&self) -> BTreeSet<u64> {
-        let names = self.broker.queue_names();
+        let mut names = self.broker.queue_names();
+        names.retain(|name| !is_its_own(name));
         let queue = |name: &Bytes| self.broker.queue(&String::from_utf8_lossy(name));
         let copies = names.iter().filter_map(queue).flatten();
         copies.map(|message| message.copy).collect()
