@@ -65,8 +65,9 @@ impl Copy {
             return;
         };
         self.deadline = told.deadline;
-        if let Some((_, deaths)) = told.away {
-            self.away = true;
+        if let Some((due, deaths)) = told.away {
+            // It may have been decided later, by other settings.
+            (self.away, self.due) = (true, due.max(self.due));
             self.given = deaths;
         }
     }

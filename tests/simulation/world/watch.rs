@@ -361,7 +361,12 @@ impl World {
 
     /// What is still under way, for people.
     fn open(&mut self) -> String {
-        let mut open = format!("jobs {}", self.broker.jobs());
+        let mut open = format!(
+            "jobs {}, parked in vain {}, proxies agree {}",
+            self.broker.jobs(),
+            self.is_parked_in_vain(),
+            self.proxies_agree()
+        );
         for proxy in self.proxies.iter().flatten() {
             let (publisher, intake, sessions) = proxy.held();
             open += &format!(", publisher {publisher}, intake {intake}, sessions {sessions:?}");
