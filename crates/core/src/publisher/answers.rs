@@ -20,6 +20,8 @@ use super::store::Store;
 pub(super) struct Answers {
     pub(super) sent: Uptime,
     pub(super) answered: Uptime,
+    /// When the socket had last taken all that was sent.
+    pub(super) drained: Uptime,
     /// The first item parked because its target was over quota. Its confirm shows that queues
     /// answer.
     witness: Option<Key>,

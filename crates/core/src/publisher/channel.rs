@@ -30,6 +30,8 @@ pub(super) enum State {
 pub(super) struct Attempt {
     pub(super) key: Key,
     pub(super) at: Uptime,
+    /// The time for its confirm begins here: until then it may have waited for the socket.
+    left: Uptime,
     /// The item's stage at that time.
     pub(super) stage: Stage,
     /// `basic.return` came for it: its confirm does not count.
@@ -74,6 +76,7 @@ impl Attempt {
         Attempt {
             key,
             at,
+            left: at,
             stage,
             returned: false,
             over: false,
@@ -225,11 +228,19 @@ impl Channel {
         Some((self.first - 1, attempt))
     }
 
+    /// What was sent since `drained` may still wait for the socket: the broker cannot confirm it yet.
+    pub(super) fn begin_later(&mut self, drained: Uptime, now: Uptime) {
+        let flight = self.flight.iter_mut().rev();
+        for attempt in flight.take_while(|attempt| attempt.at >= drained) {
+            attempt.left = now;
+        }
+    }
+
     pub(super) fn next_due(&mut self, before: impl Fn(Uptime) -> bool) -> Option<(u64, Attempt)> {
         self.due = self.due.max(self.first);
         loop {
             let attempt = *self.flight.get((self.due - self.first) as usize)?;
-            if !before(attempt.at) {
+            if !before(attempt.left) {
                 return None;
             }
             self.due += 1;

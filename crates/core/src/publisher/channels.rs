@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::amqp::ids::{ChannelId, ShortStr};
 
 use super::channel::{Channel, State};
+use super::clock::Uptime;
 use super::item::{Items, Key, Route};
 
 const NAMED: usize = 2;
@@ -73,6 +74,12 @@ impl Channels {
             if channel.state == State::Ready {
                 channel.ask(out);
             }
+        }
+    }
+
+    pub(super) fn begin_later(&mut self, drained: Uptime, now: Uptime) {
+        for channel in &mut self.all {
+            channel.begin_later(drained, now);
         }
     }
 

@@ -50,6 +50,9 @@ impl Publisher {
         if !self.link.is_open() {
             return;
         }
+        if fx.broker.buffered() == 0 {
+            self.answers.drained = self.clock.at(now.mono);
+        }
         let mut progress = self.store.waiting > 0;
         while progress {
             progress = false;
@@ -219,6 +222,9 @@ impl Publisher {
             self.store.channels.ask_all(fx.broker.build(&[]));
         }
         let uptime = self.clock.at(now.mono);
+        self.store
+            .channels
+            .begin_later(self.answers.drained, uptime);
         if self.clock.runs() {
             let (store, out) = (&mut self.store, fx.broker.build(&[]));
             for key in self.answers.find_stalled(store, uptime, patience, out) {

@@ -38,6 +38,9 @@ pub(crate) struct Rig<M: Machine> {
     pub(crate) machine: M,
     pub(crate) fx: Effects<M::Output>,
     pub(crate) now: Now,
+    /// What the socket took, and whether it takes anything.
+    taken: Vec<u8>,
+    pub(crate) takes: bool,
 }
 
 /// Header and body frames behind a method.
@@ -83,6 +86,8 @@ impl<M: Machine> Rig<M> {
                 mono: Mono(1_000_000),
                 wall: Wall::of_seconds(1_700_000_000),
             },
+            taken: Vec::new(),
+            takes: true,
         }
     }
 
@@ -122,6 +127,7 @@ impl<M: Machine> Rig<M> {
     pub(crate) fn pass(&mut self, millis: u64) {
         let end = Mono(self.now.mono.0 + millis * 1000);
         while let Some(at) = self.machine.deadline().filter(|at| *at <= end) {
+            self.write();
             self.now.mono = self.now.mono.max(at);
             self.machine.timeout(self.now, &mut self.fx);
             let next = self.machine.deadline();
@@ -130,9 +136,16 @@ impl<M: Machine> Rig<M> {
         self.now.mono = end;
     }
 
-    /// What the machine sent since the last call, heartbeats left out.
+    fn write(&mut self) {
+        if self.takes {
+            self.taken.append(self.fx.broker.finish().0);
+        }
+    }
+
+    /// What the socket took since the last call, heartbeats left out.
     pub(crate) fn sent(&mut self) -> Vec<Sent> {
-        let bytes = self.fx.broker.finish().0.split_off(0);
+        self.write();
+        let bytes = std::mem::take(&mut self.taken);
         let mut rest = bytes.as_slice();
         let mut sent = Vec::new();
         while !rest.is_empty() {

@@ -136,6 +136,9 @@ fn does<M: Machine>(rig: &mut Rig<M>, words: &mut Words) -> bool {
                 left -= step;
             }
         }
+        // The socket takes nothing, or again.
+        (None, "no-room") => rig.takes = false,
+        (None, "room") => rig.takes = true,
         (None, "drain") => rig.drain(),
         (None, "drained") => rig.machine.drained(rig.now, &mut rig.fx),
         (Some(channel), verb) => {
