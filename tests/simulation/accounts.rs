@@ -346,11 +346,8 @@ impl Accounts {
         let of = self.deaths.named(body, content, (exchange, key), parked);
         self.count.died_again += another_life;
         self.hear_of_overdue(&of, parked, at);
-        let heard = self.deaths.get(&of)?.heard;
-        if let Some(id) = ids::id_of(content) {
-            let heard = heard + self.count_overdue(&of.0, at);
-            self.ids.published(tag, &of, (id, parked), heard)?;
-        }
+        let heard = self.deaths.get(&of)?.heard + self.count_overdue(&of.0, at);
+        self.ids.published(tag, &of, (content, parked), heard)?;
         match &of.1 {
             Duty::Leaves(stay) | Duty::Returns(stay) if stay.is_nowhere() => {
                 self.check_delayed(&of, key, (content, parked), at)?;

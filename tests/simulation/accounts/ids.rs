@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::codec::frame::Frame;
 use super::super::codec::value::{Bytes, Value};
-use super::Tag;
 use super::duties::Duty;
+use super::targets::died_in;
+use super::{Accounts, Tag};
 
 #[derive(Default)]
 pub(super) struct Ids {
@@ -16,6 +17,9 @@ pub(super) struct Ids {
     given: BTreeMap<(Bytes, Duty), BTreeSet<Bytes>>,
     /// Of publications without a confirm.
     open: BTreeMap<Tag, Bytes>,
+    /// How many a publisher refused while it could publish nothing, by queue: what their sessions keep is published later with another id
+    /// (docs/reference/dead-letters.md, "Copies of one message").
+    in_doubt: BTreeMap<Bytes, usize>,
 }
 
 /// Nothing: proxies do not stamp.
@@ -37,11 +41,21 @@ impl Ids {
         &mut self,
         tag: Tag,
         of: &(Bytes, Duty),
-        (id, parked): (&Bytes, bool),
+        (content, parked): (&Frame, bool),
         heard: usize,
     ) -> Result<(), String> {
+        let Some(id) = id_of(content) else {
+            return Ok(());
+        };
         self.open.insert(tag, id.clone());
         let (body, duty) = of;
+        let queue = match duty {
+            Duty::Dies(_) => died_in(content),
+            Duty::Leaves(stay) | Duty::Returns(stay) => Some(stay.queue.clone()),
+            Duty::Redriven(_) => None,
+        };
+        let in_doubt = queue.and_then(|queue| self.in_doubt.get(&queue));
+        let most = heard + in_doubt.copied().unwrap_or_default();
         let text = String::from_utf8_lossy;
         let is_new = !self.bodies.contains_key(id);
         let whose = self.bodies.entry(id.clone()).or_insert(body.clone());
@@ -55,7 +69,7 @@ impl Ids {
         let given = self.given.entry(of.clone()).or_default();
         given.insert(id.clone());
         let ids = given.len();
-        if ids > heard {
+        if ids > most {
             let body = text(body);
             return Err(format!("{body}, {duty}: {ids} ids, heard of {heard} times"));
         }
@@ -81,5 +95,14 @@ impl Ids {
         {
             given.remove(&id);
         }
+    }
+}
+
+// === impl Accounts ===
+
+impl Accounts {
+    /// A publisher has refused one: it could publish nothing for too long, and what it sent before may have arrived.
+    pub(crate) fn publisher_away(&mut self, queue: &[u8]) {
+        *self.ids.in_doubt.entry(queue.to_vec()).or_default() += 1;
     }
 }

@@ -209,11 +209,15 @@ impl World {
     /// What is parked has a reason; and where nothing is wrong but what passes by itself, that is not one.
     fn parked(&mut self, which: Which, event: &Event) -> Result<(), String> {
         if let Event::Retried {
+            queue,
             outcome: Outcome::Refused(cause),
             ..
         } = event
         {
-            self.accounts.given_up += usize::from(*cause != Cause::PublisherAway);
+            match cause {
+                Cause::PublisherAway => self.accounts.publisher_away(queue),
+                _ => self.accounts.given_up += 1,
+            }
             self.accounts.count.refused += 1;
         }
         let Event::DeadLetter(dead) = event else {
@@ -228,9 +232,10 @@ impl World {
         let is_missing = **exchange == *plan::MISSING.as_bytes();
         match (which, outcome) {
             (Which::Intake, Outcome::Parked(_)) => self.accounts.given_up += 1,
-            (Which::Publisher, Outcome::Refused(cause)) if *cause != Cause::PublisherAway => {
-                self.accounts.given_up += 1;
+            (Which::Publisher, Outcome::Refused(Cause::PublisherAway)) => {
+                self.accounts.publisher_away(queue);
             }
+            (Which::Publisher, Outcome::Refused(_)) => self.accounts.given_up += 1,
             (
                 Which::Publisher,
                 Outcome::Parked(
