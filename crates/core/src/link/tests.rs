@@ -93,7 +93,7 @@ impl Script for Scripted {
             }
             "beats" => {
                 rig.pass(words.number());
-                let beats = rig.fx.broker.finish().0.split_off(0).len() / frame::HEARTBEAT.len();
+                let beats = rig.bytes().len() / frame::HEARTBEAT.len();
                 rig.fx.out.push(format!("{beats} heartbeats"));
             }
             _ => return false,

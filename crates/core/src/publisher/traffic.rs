@@ -50,9 +50,7 @@ impl Publisher {
         if !self.link.is_open() {
             return;
         }
-        if fx.broker.buffered() == 0 {
-            self.answers.drained = self.clock.at(now.mono);
-        }
+        self.note_drained(now, fx);
         let mut progress = self.store.waiting > 0;
         while progress {
             progress = false;
@@ -67,6 +65,12 @@ impl Publisher {
                     progress = true;
                 }
             }
+        }
+    }
+
+    fn note_drained(&mut self, now: Now, fx: &Effects) {
+        if fx.broker.buffered() == 0 {
+            self.answers.drained = self.clock.at(now.mono);
         }
     }
 
@@ -212,6 +216,7 @@ impl Publisher {
     }
 
     pub(super) fn look(&mut self, now: Now, fx: &mut Effects) {
+        self.note_drained(now, fx);
         let limits = self.settings.limits.now();
         let (patience, retry_for) = (limits.confirm_timeout / 4, limits.retry_for);
         drop(limits);

@@ -142,10 +142,15 @@ impl<M: Machine> Rig<M> {
         }
     }
 
-    /// What the socket took since the last call, heartbeats left out.
-    pub(crate) fn sent(&mut self) -> Vec<Sent> {
+    /// What the socket took since the last call.
+    pub(crate) fn bytes(&mut self) -> Vec<u8> {
         self.write();
-        let bytes = std::mem::take(&mut self.taken);
+        std::mem::take(&mut self.taken)
+    }
+
+    /// The same, heartbeats left out.
+    pub(crate) fn sent(&mut self) -> Vec<Sent> {
+        let bytes = self.bytes();
         let mut rest = bytes.as_slice();
         let mut sent = Vec::new();
         while !rest.is_empty() {
