@@ -98,7 +98,8 @@ impl Case {
     pub(in crate::session) fn told(&self, form: Form, there: &There) -> Step {
         use Form::{AsItIs, AsTheQueue, IfThere, MayWrite, Never, Passive, Rewritten};
         match (form, there) {
-            (AsItIs | Passive | IfThere | Never, There::Unanswered) => {
+            // Only a declare of which all was asked may count where it differs.
+            (AsItIs | Passive | IfThere | Never | AsTheQueue, There::Unanswered) => {
                 Step::InDoubt(Fallback::ProbeTimeout)
             }
             (AsItIs, There::Ours(_) | There::OursOtherwise | There::OtherExchange)
@@ -126,7 +127,7 @@ impl Case {
             (IfThere | Rewritten, There::Forbidden { intake: true }) => {
                 Step::AsItIs(Fallback::NoPermission)
             }
-            (IfThere | Rewritten | Never, There::Forbidden { .. }) => {
+            (IfThere | Rewritten | Never | AsTheQueue, There::Forbidden { .. }) => {
                 Step::AsItIs(Fallback::Forbidden)
             }
             (IfThere | Rewritten, _) => Step::AsItIs(Fallback::NativeQueue),
