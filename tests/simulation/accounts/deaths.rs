@@ -121,11 +121,18 @@ impl Deaths {
         });
     }
 
-    /// What was heard of may be another delivery of that message, and come back at another moment.
-    pub(super) fn comes_otherwise(&mut self, of: &(Bytes, Duty), mark: u64, when: When) {
+    /// What was heard of may be another delivery of that message, and come back at another moment. `since`: it may have been decided about earlier.
+    pub(super) fn comes_otherwise(
+        &mut self,
+        of: &(Bytes, Duty),
+        mark: u64,
+        when: When,
+        since: Option<Micros>,
+    ) {
         if let Some(death) = self.all.get_mut(of) {
             death.marks.insert(mark);
             death.when = death.when.map(|before| before.or(when));
+            death.since = [death.since, since].into_iter().flatten().min();
         }
     }
 

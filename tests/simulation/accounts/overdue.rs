@@ -108,8 +108,8 @@ impl Accounts {
             self.count.overdue += 1;
             self.hear_of(&of.0, lap, vec![(of.1.clone(), when)], Some(since));
         }
-        for (.., (mark, when)) in all {
-            self.deaths.comes_otherwise(of, mark, when);
+        for (_, since, _, (mark, when)) in all {
+            self.deaths.comes_otherwise(of, mark, when, Some(since));
         }
     }
 

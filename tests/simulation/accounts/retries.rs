@@ -268,7 +268,7 @@ impl Accounts {
         self.hear_of(&body, lap, new, Some(at));
         for (duty, when) in known {
             self.deaths
-                .comes_otherwise(&(body.clone(), duty), mark, when);
+                .comes_otherwise(&(body.clone(), duty), mark, when, None);
         }
     }
 
