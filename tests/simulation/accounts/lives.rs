@@ -25,7 +25,7 @@ impl Accounts {
     pub(crate) fn changes(&mut self, queue: &str, asked: Asked, at: Micros) {
         let queue: Bytes = queue.into();
         let held = self.delivered.iter();
-        let held = held.filter(|(_, delivery)| delivery.queue == queue && !delivery.changed);
+        let held = held.filter(|(_, delivery)| delivery.queue == queue);
         let held = held.map(|(tag, _)| (*tag, self.open_returns(*tag, at)));
         let held: Vec<(Tag, _)> = held.collect();
         let lives = self.retries.entry(queue.clone()).or_default();
