@@ -13,6 +13,7 @@ mod declares;
 mod delayed;
 mod deliveries;
 mod duties;
+mod entries;
 mod going_on;
 pub(crate) mod history;
 mod ids;

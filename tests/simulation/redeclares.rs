@@ -81,16 +81,15 @@ impl Redeclares {
     }
 }
 
-/// Where dead letters go by these arguments.
+/// Where dead letters go by these arguments, those of a client or of a queue at the broker.
 pub(crate) fn target_of(arguments: &Table) -> Option<Target> {
-    let text = |name| match arguments.get(name)? {
-        Value::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+    let bytes = |name| match arguments.get(name)? {
+        Value::Text(text) => Some(text.clone()),
         _ => None,
     };
-    Some(Target {
-        exchange: text("x-dead-letter-exchange")?,
-        key: text("x-dead-letter-routing-key"),
-    })
+    let key = bytes("x-dead-letter-routing-key");
+    let key = key.map(|key| String::from_utf8_lossy(&key).into_owned());
+    Target::argued(bytes("x-dead-letter-exchange"), key)
 }
 
 /// Of a declare that is not passive.

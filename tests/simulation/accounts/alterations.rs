@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use dlx_proxy::objects::OwnObject;
 
 use super::super::proxy::names;
-use super::declares::Process;
+use super::super::rulings::Target;
+use super::declares::{Declares, Process};
 use super::{Accounts, Bytes, Conn, Fact, How, Tag, Whose, id};
 
 #[derive(Default)]
@@ -116,6 +117,18 @@ impl Accounts {
         }
         self.count.set_aside += 1;
         Ok(())
+    }
+
+    /// A queue that was away for an alteration is there again, made by whoever came first. With other arguments than it had, nothing counts of
+    /// what was recorded before.
+    pub(crate) fn is_there_again(&mut self, queue: &str, target: Option<Target>) {
+        let Declares {
+            made, once_made, ..
+        } = &mut self.declares;
+        let before = made.insert(queue.into(), target.clone());
+        if let Some(before) = before.filter(|before| *before != target) {
+            once_made.entry(queue.into()).or_default().insert(before);
+        }
     }
 
     /// It is a connection of an alteration.

@@ -9,12 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::super::codec::frame::Frame;
-use super::super::codec::value::{Bytes, Value};
+use super::super::codec::value::Bytes;
 use super::super::model::Conn;
 use super::super::net::Micros;
 use super::super::proxy::names;
 use super::super::redeclares::Saying;
 use super::super::rulings::Target;
+use super::entries::Entry;
 use super::rules::Window;
 use super::{Accounts, Tag, Whose};
 
@@ -40,6 +41,8 @@ pub(super) struct Declares {
     written: BTreeMap<Bytes, Vec<Written>>,
     /// What queues were made with, since that is known: the declare that makes one may never be answered.
     pub(super) made: BTreeMap<Bytes, Option<Target>>,
+    /// The same of earlier ones, of queues that were made anew by others than who altered them.
+    pub(super) once_made: BTreeMap<Bytes, BTreeSet<Option<Target>>>,
     /// By copy: its queue.
     entries: BTreeMap<u64, Bytes>,
     /// Who has read which copy, and when.
@@ -72,15 +75,6 @@ struct Written {
     by: Process,
     at: Micros,
     entry: Entry,
-}
-
-/// What the record says of a queue.
-#[derive(Clone, Debug)]
-struct Entry {
-    queue: Bytes,
-    said: Option<Target>,
-    /// What the arguments of the queue say.
-    argued: Option<Target>,
 }
 
 // === impl Declare ===
@@ -194,6 +188,9 @@ impl Declares {
         window: &Window,
     ) -> Option<Vec<Option<Target>>> {
         let (all, made) = (self.queues.get(queue)?, self.made.get(queue));
+        if let Some(once) = self.once_made.get(queue) {
+            return Some(any_life(all, once, made, window));
+        }
         let written = self.written.get(queue).map_or(&[][..], Vec::as_slice);
         let process = self.conns.get(&conn).copied()?;
         let counts = |declare: &&Declare| {
@@ -245,6 +242,19 @@ impl Declares {
         };
         self.written.entry(queue).or_default().push(written);
     }
+}
+
+/// What may count of a queue that was made anew with other arguments: each session goes by the life that it knows.
+fn any_life(
+    declares: &[Declare],
+    once: &BTreeSet<Option<Target>>,
+    made: Option<&Option<Target>>,
+    window: &Window,
+) -> Vec<Option<Target>> {
+    let sent = declares.iter().filter(|of| of.sent <= *window.end());
+    let said = sent.map(|of| &of.said);
+    let all: BTreeSet<_> = once.iter().chain(made).chain(said).collect();
+    all.into_iter().cloned().collect()
 }
 
 // === impl Accounts ===
@@ -355,6 +365,7 @@ impl Accounts {
         let unseen = written.last().is_some_and(is_unseen) || self.declares_left;
         // Its declare may have made the queue, which was away.
         let unseen = unseen || self.alterations.uninformed.contains(&by);
+        let unseen = unseen || self.declares.once_made.contains_key(queue);
         if *said == argued || unseen || self.declares.without_record.contains(&by) {
             return Ok(());
         }
@@ -392,7 +403,7 @@ impl Accounts {
         into: &[Bytes],
     ) -> Result<(), String> {
         self.entering = super::Copy::default();
-        self.declares.entering = entry(content);
+        self.declares.entering = Entry::of(content);
         match into {
             [] => Ok(()),
             [queue] if queue == names().redeclared().as_bytes() => Ok(()),
@@ -463,30 +474,6 @@ impl Accounts {
             _ => Ok(()),
         }
     }
-}
-
-/// What a message of the record says. `None`: it is none.
-fn entry(content: &Frame) -> Option<Entry> {
-    let headers = content.headers()?;
-    let bytes = |name| match headers.get(name)? {
-        Value::Text(text) => Some(text.clone()),
-        _ => None,
-    };
-    let text = |name| Some(String::from_utf8_lossy(&bytes(name)?).into_owned());
-    let argued = Target::argued(bytes("made-with-exchange"), text("made-with-routing-key"));
-    let said = match text("said")?.as_str() {
-        "arguments" => argued.clone(),
-        "none" => None,
-        _ => Some(Target {
-            exchange: text("exchange")?,
-            key: text("routing-key"),
-        }),
-    };
-    Some(Entry {
-        queue: bytes("queue")?,
-        said,
-        argued,
-    })
 }
 
 fn show(target: &Option<Target>) -> String {

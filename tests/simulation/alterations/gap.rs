@@ -3,6 +3,7 @@
 
 use super::super::faults::Fault;
 use super::super::net::{Micros, TcpId};
+use super::super::redeclares::target_of;
 use super::super::world::World;
 use super::MILLI;
 
@@ -16,6 +17,12 @@ impl World {
         let away = self.alterations.queues.keys().filter(is_away);
         let away = away.cloned().collect();
         let before = std::mem::replace(&mut self.alterations.away, away);
+        for queue in before.difference(&self.alterations.away) {
+            if let Some(listed) = self.broker.listed(queue.as_bytes()) {
+                let target = target_of(&listed.arguments);
+                self.accounts.is_there_again(queue, target);
+            }
+        }
         if self.alterations.away.is_subset(&before) {
             return;
         }
