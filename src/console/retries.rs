@@ -15,12 +15,12 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::amqp::reply_code::NOT_FOUND;
 use crate::letter::Letter;
 use crate::link::Login;
 use crate::management::{Api, DelayQueue, NoAnswer};
 use crate::net::walks::Walker;
 use crate::objects::Names;
+use crate::registry::refusal::is_of_a_missing_queue;
 use crate::walk::{Bodies, Bounds, Failure, Settings, Summary, Task};
 
 mod list;
@@ -115,9 +115,11 @@ impl Place {
         };
         match self.walker.walk(settings, pending(), sees).await {
             Ok(summary) => Ok(Some(summary)),
-            Err(Failure::Refused {
-                code: NOT_FOUND, ..
-            }) => Ok(None),
+            Err(Failure::Refused { code, text })
+                if is_of_a_missing_queue(code, text.as_bytes()) =>
+            {
+                Ok(None)
+            }
             Err(failure) => Err(Error::Broker {
                 vhost: vhost.clone(),
                 queue: queue.clone(),

@@ -62,8 +62,9 @@ impl Accounts {
         let strict = (self.declares_left || self.declares_refused)
             && code == 406
             && (says(b"'x-dead-letter-") || ALTERED.iter().any(|name| says(name)));
-        // Nor is its type known then: without one it is taken for a classic queue, which is declared without a limit.
-        let untyped = self.declares_refused && code == 406 && says(b"'x-delivery-limit'");
+        // Nor is its type known then: without one it is taken for a classic queue, which is declared without retries.
+        let retries = says(b"'x-delivery-limit'") || says(b"'x-delayed-retry-");
+        let untyped = self.declares_refused && code == 406 && retries;
         // A queue was altered: past its proxy, or before what a client that is gone had sent.
         let late = matches!(code, 404 | 406) && self.may_be_strict(conn);
         if late || left || strict || untyped || timed_out || missing || refused {

@@ -1,8 +1,9 @@
 //! What the answers of the broker and of the sessions lead to.
 
 use crate::amqp::method::QueueDeclareOk;
-use crate::amqp::reply_code::{NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED};
+use crate::amqp::reply_code::{PRECONDITION_FAILED, RESOURCE_LOCKED};
 use crate::machine::Now;
+use crate::registry::refusal::is_of_a_missing_queue;
 use crate::session::Ready;
 use crate::walk::Failure as LinkFailure;
 
@@ -156,9 +157,10 @@ impl Alteration {
     /// The broker has closed the channel.
     pub(super) fn refused(&mut self, code: u16, text: String, now: Now, fx: &mut Effects) {
         self.open(fx);
+        let is_missing = is_of_a_missing_queue(code, text.as_bytes());
         match self.state {
             State::Claiming if code == RESOURCE_LOCKED => self.end(Failure::Claimed, now, fx),
-            State::Finding if code == NOT_FOUND => self.end(Failure::Finished, now, fx),
+            State::Finding if is_missing => self.end(Failure::Finished, now, fx),
             State::Recognizing if code == PRECONDITION_FAILED => {
                 self.end(Failure::Finished, now, fx);
             }
@@ -203,7 +205,7 @@ impl Alteration {
                 self.enter(State::Proving { last: true }, now, fx);
             }
             State::Getting => self.undo(text, now, fx),
-            State::Looking if code == NOT_FOUND => self.moved_back(Aside::Missing, now, fx),
+            State::Looking if is_missing => self.moved_back(Aside::Missing, now, fx),
             State::Moving(Way::Out) => self.undo(text, now, fx),
             State::Moving(Way::Back) | State::Looking => self.stays_aside(text, now, fx),
             State::Clearing => self.enter(State::Cleaning, now, fx),

@@ -92,7 +92,7 @@ pub fn there(code: u16, text: &[u8], arguments: &DeclareArguments<'_>, names: &N
             There::InvalidTarget
         }
         (PRECONDITION_FAILED, _, Some(_)) => There::Invalid,
-        (NOT_FOUND, ..) if !is_of_a_missing_queue(text) => There::Unanswered,
+        (NOT_FOUND, ..) if !is_of_a_missing_queue(code, text) => There::Unanswered,
         _ => There::Else,
     }
 }
@@ -106,16 +106,16 @@ pub fn is_of_a_new_queue(code: u16, text: &[u8]) -> bool {
 /// prevent the question, such as a missing permission.
 pub fn ends_knowledge(code: u16, text: &[u8]) -> bool {
     match code {
-        NOT_FOUND => is_of_a_missing_queue(text),
+        NOT_FOUND => is_of_a_missing_queue(code, text),
         RESOURCE_LOCKED => true,
         PRECONDITION_FAILED => named(text, INEQUIVALENT).or(named(text, INVALID)).is_some(),
         _ => false,
     }
 }
 
-/// Among the words of a 404, which a queue whose node is down gets, too.
-fn is_of_a_missing_queue(text: &[u8]) -> bool {
-    text.starts_with(b"NOT_FOUND - no queue '")
+/// There is no such queue. A queue whose node is down or slow gets a 404, too, with other words.
+pub fn is_of_a_missing_queue(code: u16, text: &[u8]) -> bool {
+    code == NOT_FOUND && text.starts_with(b"NOT_FOUND - no queue '")
 }
 
 /// The type of the missing queue, from the refusal of an argument.

@@ -187,7 +187,11 @@ impl Broker {
             }
             Err(code) => {
                 self.closed.insert((connection, channel));
-                close(channel, code, "no", MethodId(0, 0))
+                let words = match code {
+                    NOT_FOUND => "NOT_FOUND - no queue 'q' in vhost '/'",
+                    _ => "no",
+                };
+                close(channel, code, words, MethodId(0, 0))
             }
         }
     }
