@@ -6,7 +6,7 @@ use crate::amqp::table::{Table, Value};
 use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 
 use super::arguments::{
-    DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments, QUEUE_TYPE,
+    ALTERED, DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments, QUEUE_TYPE,
 };
 use super::lenient::Kept;
 use super::redeclared::Existing;
@@ -147,8 +147,8 @@ impl Form {
             };
             match Table(&other.arguments).get(field.name) {
                 Ok(Some(value)) => is_equal(field.value, value),
-                // The broker completes a declare that does not say it.
-                Ok(None) => field.name == QUEUE_TYPE,
+                // The broker completes the one where a declare does not say it, and compares no argument that it does not know.
+                Ok(None) => [QUEUE_TYPE, ALTERED].contains(&field.name),
                 Err(_) => false,
             }
         })

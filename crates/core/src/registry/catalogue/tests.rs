@@ -138,6 +138,25 @@ fn at_the_bound_the_one_goes_of_which_nobody_has_spoken_for_the_longest_time() {
     assert!((1..=MOST_IN_SHARD).all(|n| shard.get(b"/", &queue(n)).is_some()));
 }
 
+/// RabbitMQ compares no argument that it does not know (S7.3).
+#[test]
+fn what_is_altered_makes_no_other_queue() {
+    let catalogue = Catalogue::default();
+    let told = |source, altered: bool, at: u64| {
+        let mut arguments = TableBuilder::default();
+        if altered {
+            arguments.longstr(b"x-dlx-proxy-altered", b"x-expires");
+        }
+        let mut declared = declared(QueueType::Classic, "none");
+        declared.form = Form::of(0, &arguments.finish());
+        let told = Report::Declared(Arc::new(declared));
+        catalogue.learn(&name("/"), &name("q"), &told, source, Mono(at));
+        catalogue.life(b"/", b"q")
+    };
+    let life = told(Source::Declare, false, 10);
+    assert_eq!(told(Source::Management, true, 20), life);
+}
+
 #[test]
 fn a_late_list_does_not_say_what_is_altered() {
     let catalogue = Catalogue::default();
