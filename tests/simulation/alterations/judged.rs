@@ -14,8 +14,8 @@ use super::super::world::World;
 use super::listed::json;
 use super::{Process, SECOND};
 
-/// Clients wait no longer, when all goes well: the pause, and the clock that jumps.
-const PAUSE: Micros = 3 * SECOND;
+/// Clients wait no longer, when all goes well: the pause, and two jumps of the clock (seed 80947).
+const PAUSE: Micros = 5 * SECOND;
 /// Those of a proxy that takes part, and that one jump of the clock has made believe in silence: it tries to finish, or takes part once more.
 const SILENCE: Micros = 12 * SECOND;
 /// Where messages are moved, as this broker confirms late; and an attempt that is given up hears the rest behind all that it was given.
