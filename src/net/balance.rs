@@ -2,6 +2,9 @@
 //!
 //! A producer's and a consumer's session on two threads wake each other's processors; on one thread a wake-up serves both, which costs up to 40 %
 //! less. So threads are filled one after the other, and emptied again when less is to do.
+//!
+//! A thread does not give its processor away (`sched_yield`) before it sleeps, so that more comes together. On Linux 6.18 that saved some 8 % of the
+//! processor where nobody waits, about what rounds differ by, and nothing where it was guarded. Unguarded, clients wait behind busy neighbours.
 
 /// Share of a processor, in thousandths, from which a thread is busy.
 pub const BUSY: u32 = 600;

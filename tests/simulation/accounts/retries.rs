@@ -109,6 +109,8 @@ impl Copy {
     /// It leaves that queue and comes back, and what the queue has counted is not forgotten.
     pub(super) fn goes_aside(&mut self, queue: &Bytes, counts: [Option<u64>; 2]) {
         let attempts = self.attempts_in(queue).plus(self.native(counts));
+        // What its publisher wrote is in the queue's words, and goes.
+        self.written = [None, None];
         if attempts != Attempts::default() {
             self.stay = Some(Stay {
                 queue: queue.clone(),

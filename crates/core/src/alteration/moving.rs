@@ -216,6 +216,7 @@ impl Alteration {
         let queue = self.order().name();
         let rules = self.rules();
         let user = self.link.user();
+        let counted = self.order().quorum && delivery.redelivered;
         let Some(content) = delivery.content() else {
             return false;
         };
@@ -228,6 +229,7 @@ impl Alteration {
                     routing_key: &delivery.routing_key,
                     content: &content,
                     acquired: version.is_some_and(|version| version >= Version(4, 3, 0)),
+                    counted,
                 };
                 let moved = aside::aside(delivered, &rules, user, now.wall);
                 (self.aside(), moved)

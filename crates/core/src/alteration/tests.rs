@@ -196,6 +196,7 @@ fn given(words: &mut Words, channel: u16) -> Vec<u8> {
         routing_key: &key,
         content: &message,
         acquired: false,
+        counted: false,
     };
     let rules = RULES.at(Dialect::V3, usize::MAX, false);
     let message = match words.flag("back") {

@@ -8,7 +8,7 @@ use crate::amqp::table::Table;
 use crate::machine::{Reason, Wall};
 
 use super::disposal::Disposal;
-use super::retries::Returned;
+use super::retries::{Attempts, Returned};
 use super::returning::{Return, come_back, content_away};
 use super::{Death, Lookup, Rules, retry};
 
@@ -21,6 +21,8 @@ pub struct Delivered<'a> {
     pub content: &'a Content,
     /// The queue counts acquisitions besides failures (4.3).
     pub acquired: bool,
+    /// It has counted this one: else a number in its headers is its publisher's.
+    pub counted: bool,
 }
 
 /// What it is meanwhile. A time to live of its own begins anew; its returns go on being counted.
@@ -35,7 +37,10 @@ pub fn aside(
 ) -> Result<Content, Malformed> {
     let properties = Properties::parse(&of.content.properties)?;
     let table = Table(properties.headers().unwrap_or_default());
-    let by_the_queue = retry::native_attempts(table, of.acquired)?;
+    let by_the_queue = match of.counted {
+        true => retry::native_attempts(table, of.acquired)?,
+        false => Attempts::default(),
+    };
     let came_back = retry::back_in(of.queue, &properties, own_user);
     let before = match &came_back {
         Some((retry, original)) => retry.before(of.content, *original)?,

@@ -229,6 +229,7 @@ proptest! {
                     routing_key: &key,
                     content: &in_queue,
                     acquired: false,
+                    counted: true,
                 };
                 let waits = aside::aside(delivered, &rules, OWN, NOW).unwrap();
                 let (_, [_, expiration, _], _) = looks(&waits);
@@ -332,5 +333,33 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+/// What its publisher wrote is none of its queue's.
+#[test]
+fn only_what_the_queue_has_counted_goes_on_being_counted() {
+    let (queue, exchange, key) = (name("q"), name("x"), name("k"));
+    let mut headers = TableBuilder::default();
+    headers.long(b"x-delivery-count", 3);
+    let message = content(&Edit {
+        headers: Change::Set(headers.finish()),
+        ..Edit::default()
+    });
+    let rules = rules(Dialect::V4);
+    for (counted, expected) in [(false, 0), (true, 3)] {
+        let delivered = Delivered {
+            queue: &queue,
+            exchange: &exchange,
+            routing_key: &key,
+            content: &message,
+            acquired: false,
+            counted,
+        };
+        let waits = aside::aside(delivered, &rules, OWN, NOW).unwrap();
+        let in_queue = aside::back(&waits, &rules, OWN, NOW).unwrap();
+        let properties = Properties::parse(&in_queue.properties).unwrap();
+        let (retry, _) = retry::back_in(b"q", &properties, OWN).unwrap();
+        assert_eq!(retry.attempts.all, expected);
     }
 }
