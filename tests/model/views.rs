@@ -73,13 +73,13 @@ impl MessageView {
 }
 
 impl Broker {
-    /// Nothing: there is no such queue. In the order of the queue: the ready ones as they will be delivered, then those that somebody has.
     /// It refuses what is published to it.
     pub(crate) fn is_full(&self, queue: &[u8]) -> bool {
         let queue = self.queues.get(queue);
         queue.is_some_and(|queue| queue.refuses(0))
     }
 
+    /// Nothing: there is no such queue. In the order of the queue: the ready ones as they will be delivered, then those that somebody has.
     pub(crate) fn queue(&self, name: &str) -> Option<Vec<MessageView>> {
         let queue = self.queues.get(name.as_bytes())?;
         let ready = queue.returned.iter().chain(&queue.ready);

@@ -177,8 +177,7 @@ impl Alteration {
         let mut arguments = TableBuilder::default();
         if self.order().quorum {
             arguments.longstr(b"x-queue-type", b"quorum");
-            let dialect = self.link.dialect();
-            dialect.lift_delivery_limit(&mut arguments);
+            self.link.dialect().lift_delivery_limit(&mut arguments);
         }
         let arguments = arguments.finish();
         self.declare(&self.aside(), QueueDeclare::DURABLE, &arguments, fx);

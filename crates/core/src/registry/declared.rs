@@ -147,7 +147,7 @@ impl Form {
             };
             match Table(&other.arguments).get(field.name) {
                 Ok(Some(value)) => is_equal(field.value, value),
-                // The broker completes the one where a declare does not say it, and compares no argument that it does not know.
+                // The broker completes a declare without a type, and does not compare an argument that it does not know.
                 Ok(None) => [QUEUE_TYPE, ALTERED].contains(&field.name),
                 Err(_) => false,
             }
